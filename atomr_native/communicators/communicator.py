@@ -452,15 +452,17 @@ class Communicator(CollectiveMethods, SymmetricMethods, ProcessBound):
 
         Both arrays are contiguous.  `near` is the source's memory, as the target reaches it.
         """
-        self._check_open()
-        key = (self.rank_of(source.device), self.rank_of(out.device), source.nbytes, near is not None)
-        found = self._copies.get(key)
-        if found is None:
-            found = self._remember_copies(key)
-        refs: list[tuple[GpuRef, ...]] = [() for _ in self.devices]
-        refs[key[0]] = (source,)
-        refs[key[1]] = (out,) if near is None else (near, out)
+        found, rank = self.copy_plans(source.device, out.device, source.nbytes, near is not None)
+        refs: list[tuple[GpuRef, ...]] = [(out,) if near is None else (near, out) for _ in self.devices]
+        refs[rank] = (source,)
         self.send_plans(found, refs, [() for _ in self.devices], want_reply=False)
+
+    def copy_plans(self, source: Device, target: Device, nbytes: int, direct: bool) -> tuple[list[Plan], int]:
+        """Return the plan of each rank of a copy between the two of them, and the source's rank.  Internal."""
+        self._check_open()
+        key = (self.rank_of(source), self.rank_of(target), nbytes, direct)
+        found = self._copies.get(key)
+        return self._remember_copies(key) if found is None else found, key[0]
 
     def _remember_copies(self, key: tuple[int, int, int, bool]) -> list[Plan]:
         source, target, nbytes, direct = key

@@ -32,7 +32,9 @@ from ..runtime.wakers import Wakers
 from ..runtime.watchers import LifeWatch
 
 if TYPE_CHECKING:
+    from .._lib.sender import Layout
     from ..arrays.owner import ArrayFunctions
+    from ..interop.quick_copies import QuickCopy
     from ..libraries.elementwise.actor import ElementwiseActor
     from ..libraries.kernel.actor import KernelActor
     from ..runtime.system_state import SystemState
@@ -93,6 +95,8 @@ class DeviceState:
         self.core.sent_from = self.plans.note_place
         self.workspaces = Workspaces(self, config.workspace_limit)
         self.groups = Groups(self)
+        #: Copies from other devices, by layout and the other device's native part.
+        self.quick_copies: dict[tuple[Layout, Core], QuickCopy] = {}
 
     def open(self) -> None:
         """Make the memory actor."""

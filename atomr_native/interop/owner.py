@@ -9,10 +9,12 @@ import numpy as np
 from ..runtime.owner import ServedDevice, ServedMemory
 
 if TYPE_CHECKING:
+    from .._lib.sender import Core, Layout
     from ..arrays.gpu_ref import GpuRef
     from ..device import Device
     from .exports import Exports
     from .imports import Imports
+    from .quick_copies import QuickCopy
 
 __all__ = ["SharedMemory", "SharingDevice"]
 
@@ -51,3 +53,7 @@ class SharingDevice(ServedDevice, Protocol):
     @property
     def imports(self) -> Imports:
         """Memory of other libraries."""
+
+    @property
+    def quick_copies(self) -> dict[tuple[Layout, Core], QuickCopy]:
+        """Copies from other devices, by layout and the other device's native part."""

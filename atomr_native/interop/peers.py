@@ -7,7 +7,8 @@ for a worker that maps a segment of the other GPU for the first time.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from .._lib.sender import VOLATILE
 from ..arrays.gpu_ref import GpuRef
@@ -15,15 +16,27 @@ from ..arrays.layout import layout_of
 from ..arrays.operands import broadcast_shapes
 from ..dtypes import as_dtype, dtype_name
 from ..errors import InvalidRequest, Unsupported
+from .quick_copies import QuickCopy
 
 if TYPE_CHECKING:
     from .owner import SharingDevice
 
 __all__ = ["copy_across"]
 
+_QUICK: Final = 256  # that a device remembers
+
 
 def copy_across(target: SharingDevice, source: GpuRef, out: GpuRef | None, dtype: object, pool: int) -> GpuRef:
     """Copy an array of another device to `target`; see `Device.copy`."""
+    if out is not None and dtype is None:
+        quick = target.quick_copies.get((source.layout, source.allocation.core))
+        if quick is not None:
+            quick.send(source, out)
+            return out
+    return _copy(target, source, out, dtype, pool)
+
+
+def _copy(target: SharingDevice, source: GpuRef, out: GpuRef | None, dtype: object, pool: int) -> GpuRef:
     if (
         dtype is not None
         or type(out) is not GpuRef
@@ -45,8 +58,21 @@ def copy_across(target: SharingDevice, source: GpuRef, out: GpuRef | None, dtype
     else:
         near = target.core.empty(GpuRef, layout, pool if same else VOLATILE)
     if source.nbytes:
-        pair.copy(source, _reached(target, source), near)
+        reached = _reached(target, source)
+        pair.copy(source, reached, near)
+        if near is out and pool == VOLATILE:
+            _remember(target, source, pair, reached is not None)
     return near if same or near is out else target.memory.copy(near, out, dtype, pool)
+
+
+def _remember(target: SharingDevice, source: GpuRef, pair: Any, direct: bool) -> None:
+    known, key = target.quick_copies, (source.layout, source.allocation.core)
+    if key in known:
+        return
+    if len(known) >= _QUICK:
+        known.clear()
+    slowly = partial(_copy, target, dtype=None, pool=VOLATILE)
+    known[key] = QuickCopy(target, source, pair, direct, slowly)
 
 
 def _check(target: SharingDevice, source: GpuRef, out: GpuRef | None, dtype: object) -> None:

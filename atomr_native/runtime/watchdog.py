@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from .._lib.guard import Promise
@@ -78,7 +79,7 @@ class Watchdog:
             ticket, ran = self._running.get(lane, (0, 0.0))
             if stats["claimed"] < head:
                 self._running.pop(lane, None)
-            elif ticket != head or not stats["started_ns"] or self._waits(lane, head):
+            elif ticket != head or _awaits_ranks(stats, head) or self._waits(lane, head):
                 self._running[lane] = (head, 0.0)
             elif not busy:
                 self._running[lane] = (head, ran + passed)
@@ -101,6 +102,11 @@ class Watchdog:
             with contextlib.suppress(AtomrError):  # its socket is full: it does not read
                 self._ping = worker.client.submit("stats", timeout=0.0)
         return f"it did not answer for more than {limit:g} s" if self._quiet > limit else None
+
+
+def _awaits_ranks(stats: Mapping[str, int], head: int) -> bool:
+    """Whether the message at the head waits for other ranks; one that the lane has launched does not."""
+    return not stats["started_ns"] and stats["claimed"] == head
 
 
 def _is_traced(pid: int | None) -> bool:

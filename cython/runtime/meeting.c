@@ -85,6 +85,18 @@ static int has_stepped(const atomr_page *p, unsigned rank, uint64_t target) {
     return atomic_load(&p->ranks[rank].step) >= target;
 }
 
+/* Whether a rank is past the vote on a message on which another one still counts: then all were ready. */
+static int has_begun(const atomr_page *p, uint64_t sequence) {
+    for (unsigned i = 0; i < p->n_ranks; i++)
+        if (has_stepped(p, i, sequence << ATOMR_STEP_BITS | ATOMR_STEP_BEGUN)) return 1;
+    return 0;
+}
+
+/* Where a rank is lost, others do not wait for each other, and may have voted twice since: a vote may be overwritten. */
+static int has_voted_or_begun(const atomr_page *p, unsigned rank, uint64_t sequence) {
+    return has_voted(p, rank, sequence) || has_begun(p, sequence);
+}
+
 /* A rank that is lost and has not come to `step` of a message, so that no rank can pass it; ATOMR_RANKS: none.  What a
  * rank wrote before it died is there once it is seen to be lost. */
 static unsigned find_lost(atomr_page *p, uint64_t sequence, uint64_t step) {
@@ -123,6 +135,7 @@ static int await(atomr_page *p, unsigned rank, int (*done)(const atomr_page *, u
 
 void atomr_page_cast(atomr_page *p, unsigned rank, uint64_t sequence, const atomr_error *refusal) {
     atomr_vote *mine = &p->ranks[rank].votes[sequence & 1];
+    atomic_store(&mine->sequence, 0); /* who reads the vote that was here finds out that it may be another one */
     atomic_store(&mine->code, refusal ? refusal->code : ATOMR_OK);
     if (refusal) {
         mine->status = refusal->status;
@@ -131,7 +144,7 @@ void atomr_page_cast(atomr_page *p, unsigned rank, uint64_t sequence, const atom
         memcpy(mine->text, refusal->text, sizeof mine->text - 1);
         mine->text[sizeof mine->text - 1] = 0;
     }
-    mine->connection = atomic_load(&p->ranks[rank].connection);
+    atomic_store(&mine->connection, atomic_load(&p->ranks[rank].connection));
     atomic_store(&mine->sequence, sequence);
     ring(p);
 }
@@ -147,11 +160,11 @@ int atomr_page_count(atomr_page *p, unsigned rank, uint64_t sequence, const _Ato
     for (unsigned i = 0; i < p->n_ranks; i++) {
         if (i == rank) continue;
         atomr_error first;
-        const int met = await(p, i, has_voted, sequence, sequence, ATOMR_STEP_BEGUN, stopping, &first);
+        const int met = await(p, i, has_voted_or_begun, sequence, sequence, ATOMR_STEP_BEGUN, stopping, &first);
         if (met == ATOMR_LEFT) return met;
         if (met == ATOMR_MET) {
             const atomr_vote *theirs = &p->ranks[i].votes[sequence & 1];
-            if (atomic_load(&theirs->code) == ATOMR_OK) continue;
+            if (atomic_load(&theirs->code) == ATOMR_OK || !has_voted(p, i, sequence)) continue;
             tell_vote(&first, &p->seats[i], theirs);
         }
         if (result == ATOMR_MET) *why = first; /* the first one, by rank; and wait for the others all the same */
@@ -235,10 +248,10 @@ int atomr_page_has_failed(const atomr_page *p, unsigned rank, uint64_t sequence)
 }
 
 uint64_t atomr_page_connection(const atomr_page *p, uint64_t sequence) {
-    const uint64_t first = p->ranks[0].votes[sequence & 1].connection;
+    const uint64_t first = atomic_load(&p->ranks[0].votes[sequence & 1].connection);
     for (unsigned i = 1; i < p->n_ranks; i++)
-        if (p->ranks[i].votes[sequence & 1].connection != first) return 0;
-    return first;
+        if (atomic_load(&p->ranks[i].votes[sequence & 1].connection) != first) return 0;
+    return atomr_page_is_full(p, sequence) ? first : 0; /* else they are of other votes */
 }
 
 int atomr_page_all_have(const atomr_page *p, uint64_t connection) {

@@ -34,7 +34,7 @@ typedef struct {
     _Atomic uint64_t sequence; /* the last one that it voted on in this entry */
     _Atomic uint32_t code;     /* ATOMR_OK: it is ready */
     int32_t status;
-    uint64_t connection; /* of the rank, when it voted; 0: it has none */
+    _Atomic uint64_t connection; /* of the rank, when it voted; 0: it has none */
     char lib[16], name[64], text[400];
 } atomr_vote;
 
@@ -44,7 +44,7 @@ typedef struct {
     _Atomic uint64_t connection;        /* the number of the message that made it; 0: the rank has none, or a broken one */
     _Atomic uint64_t copied;            /* it reads no memory of others any more for messages up to this one */
     char id[ATOMR_ID_BYTES];            /* rank 0's: by which the others find it when they connect */
-    atomr_vote votes[2];                /* by parity: all ranks read one before any can write it again */
+    atomr_vote votes[2];                /* by parity; one is written again before all have read it only if a rank is lost */
 } atomr_rank;
 
 /* The parent's words about a rank. */
@@ -108,7 +108,8 @@ void atomr_page_fail(atomr_page *, unsigned rank, uint64_t sequence, const char 
                      const char *text);
 /* Whether a rank has told the others so. */
 int atomr_page_has_failed(const atomr_page *, unsigned rank, uint64_t sequence);
-/* The connection that every rank named when it voted on a message; 0: not all have the same.  Until the next vote. */
+/* The connection that every rank named when it voted on a message; 0: not all have the same, or one has gone on, since
+ * another is lost.  Until the next vote. */
 uint64_t atomr_page_connection(const atomr_page *, uint64_t sequence);
 /* The connection that every rank has now; 0: not all have the same.  For the parent. */
 uint64_t atomr_page_connected(const atomr_page *);

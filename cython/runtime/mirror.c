@@ -12,7 +12,7 @@ static void read_vote(const atomr_vote *vote, atomr_vote_words *w) {
     w->sequence = atomic_load(&vote->sequence);
     w->code = atomic_load(&vote->code);
     copy(&w->status, &vote->status, sizeof w->status);
-    copy(&w->connection, &vote->connection, sizeof w->connection);
+    w->connection = atomic_load(&vote->connection);
     copy(w->lib, vote->lib, sizeof w->lib);
     copy(w->name, vote->name, sizeof w->name);
     copy(w->text, vote->text, sizeof w->text);
@@ -21,8 +21,9 @@ static void read_vote(const atomr_vote *vote, atomr_vote_words *w) {
 static void write_vote(atomr_vote *vote, const atomr_vote_words *w) {
     const int same = atomic_load(&vote->sequence) == w->sequence; /* the rank has failed since, or votes again soon */
     if (same && atomic_load(&vote->code) == w->code) return;
+    if (!same) atomic_store(&vote->sequence, 0);
     vote->status = w->status;
-    if (!same) vote->connection = w->connection;
+    if (!same) atomic_store(&vote->connection, w->connection);
     memcpy(vote->lib, w->lib, sizeof w->lib);
     memcpy(vote->name, w->name, sizeof w->name);
     memcpy(vote->text, w->text, sizeof w->text);

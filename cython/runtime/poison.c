@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEEP = 256 /* entries that are never worth pruning */ };
+enum { KEEP = 256 /* entries that are never worth pruning */, TIDY_EVERY = 32 };
 
 struct atomr_outcome {
     uint32_t refs;
@@ -27,6 +27,7 @@ typedef struct atomr_poison_entry {
     uint64_t key;
     atomr_history *history;
     int marked;
+    uint32_t pushes; /* since its history was tidied up */
     uint32_t mirror; /* its place there, ATOMR_POISON_MIRROR: counted there, or NOT_MIRRORED: its content is open */
 } entry;
 
@@ -67,28 +68,27 @@ static verdict look(const atomr_history *h) {
     if (!h) return (verdict){ATOMR_CLEAN, 0, NULL};
     const int good = h->outcome->state == GOOD;
     if (good && h->overwrites) return (verdict){ATOMR_CLEAN, 0, NULL};
+    /* Whatever was there: it may be data soon.  A queue of messages in place is such writers, one on top of another. */
+    if (h->outcome->state == OPEN && h->overwrites && !h->outcome->certain) return (verdict){ATOMR_OPEN_OUTCOME, 0, NULL};
     verdict v = look(h->before);
-    if (good || v.content == ATOMR_POISONED) {
-        const int may_end = h->outcome->state == OPEN && h->overwrites && !h->outcome->certain;
-        return may_end ? (verdict){ATOMR_OPEN_OUTCOME, 0, NULL} : v; /* the first cause stays */
-    }
+    if (good || v.content == ATOMR_POISONED) return v; /* the first cause stays */
     if (h->outcome->state == FAILED) {
         if (!h->poisons) return v;
         if (v.content == ATOMR_CLEAN) return (verdict){ATOMR_POISONED, 0, h->outcome};
         return (verdict){ATOMR_OPEN_OUTCOME, 1, NULL};
     }
     if (h->outcome->certain) return (verdict){ATOMR_OPEN_OUTCOME, v.certain || h->poisons, NULL};
-    return (verdict){ATOMR_OPEN_OUTCOME, v.certain && !h->overwrites, NULL};
+    return (verdict){ATOMR_OPEN_OUTCOME, v.certain, NULL};
 }
 
-/* Let go of what can decide nothing any more. */
-static atomr_history *simplify(atomr_history *h) {
+/* Let go of what can decide nothing any more: at the top, and now and then further down. */
+static atomr_history *simplify(atomr_history *h, int whole) {
     while (h && h->outcome->state == GOOD) {
         atomr_history *before = h->overwrites ? NULL : ref(h->before);
         unref(h);
         h = before;
     }
-    for (atomr_history *at = h; at; at = at->before) {
+    for (atomr_history *at = whole ? h : NULL; at; at = at->before) {
         while (at->before && at->before->outcome->state == GOOD) {
             atomr_history *gone = at->before;
             at->before = gone->overwrites ? NULL : ref(gone->before);
@@ -178,7 +178,9 @@ atomr_content atomr_poison_find(atomr_poison *p, const atomr_operand *ops, unsig
 /* Forget the entry if its content is clean, and mirror it if it is poisoned. */
 static void settle(atomr_poison *p, entry **at) {
     entry *e = *at;
-    e->history = simplify(e->history);
+    const int whole = e->pushes >= TIDY_EVERY;
+    if (whole) e->pushes = 0;
+    e->history = simplify(e->history, whole);
     const verdict v = look(e->history);
     if (v.content == ATOMR_CLEAN) {
         p->marked -= (uint32_t)e->marked;
@@ -195,13 +197,14 @@ static void push(atomr_poison *p, const atomr_operand *o, atomr_outcome *outcome
     entry **at = find(p, key_of(o));
     if (!*at) {
         *at = need(sizeof **at);
-        **at = (entry){NULL, key_of(o), NULL, 0, NOT_MIRRORED};
+        **at = (entry){NULL, key_of(o), NULL, 0, 0, NOT_MIRRORED};
         atomic_fetch_add_explicit(&p->count, 1, memory_order_relaxed);
     }
     atomr_history *h = need(sizeof *h);
     *h = (atomr_history){1, (o->access & ATOMR_OVERWRITE) != 0, !(o->access & ATOMR_HOST), outcome, (*at)->history};
     outcome->refs++;
     (*at)->history = h;
+    (*at)->pushes++;
     settle(p, at);
 }
 
@@ -270,6 +273,7 @@ uint32_t atomr_poison_decider(atomr_poison *p, atomr_history *const *histories, 
             if (o->state == GOOD) continue;
             one = o->state == OPEN && !o->certain && o->decider && (!found || found == o->decider);
             found = o->decider;
+            if (h->overwrites) break; /* it decided about what this one has read, too */
         }
     }
     pthread_mutex_unlock(&p->lock);

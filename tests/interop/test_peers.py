@@ -20,6 +20,7 @@ from layouts import NAMES, filled
 
 import atomr_native as an
 from atomr_native.dtypes import DTYPES
+from atomr_native.interop import peers
 
 ENGINES = ("reach", "apart", pytest.param("gpus", marks=pytest.mark.gpu))
 PAIRS = [("cuda:0", "cuda:1"), ("cuda:1", "cuda:0"), ("host", "cuda:1"), ("cuda:1", "host")]
@@ -195,6 +196,45 @@ def test_a_queue_of_copies_between_writers(pair: tuple[an.Device, an.Device]) ->
             outs.append((0.0, source.copy(target.copy(beside))))  # and back
     for value, out in outs:
         assert (out.numpy() == value).all()
+
+
+def test_a_copy_that_is_sent_again(pair: tuple[an.Device, an.Device], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It leaves out checks, but for those whose answer may be another one."""
+    source, target = pair
+    slow: list[int] = []
+    checked = peers._copy
+    monkeypatch.setattr(peers, "_copy", lambda *given, **named: slow.append(1) or checked(*given, **named))
+    target._state.quick_copies.clear()
+    out = target.zeros((3, 2), "float64")
+    refs = [source.put(np.full((3, 2), n)) for n in (1.0, 2.0)]
+    for n in (0, 1, 0, 1, 1):
+        assert target.copy(refs[n], out=out) is out
+        assert bits(out.numpy()) == bits(refs[n].numpy())
+    rows = source.put(np.arange(12.0).reshape(6, 2))
+    target.copy(rows[2:5], out=out)  # in the middle of its memory
+    assert out.numpy().tolist() == [[4, 5], [6, 7], [8, 9]]
+    into = target.zeros((6, 2), "float64")
+    target.copy(refs[0], out=into[1:4])
+    assert into.numpy().sum(axis=1).tolist() == [0, 2, 2, 2, 0, 0]
+    assert len(slow) == 1
+    other = target.zeros((2, 3, 2), "float64")
+    assert target.copy(refs[1], out=other).numpy().sum() == 24.0  # broadcast
+    assert target.copy(refs[1], out=target.zeros((3, 2), "float32")).numpy().dtype == np.float32
+    for wrong in (source.zeros((3, 2), "float64"), target.zeros((2, 2), "float64"), None):
+        if wrong is None:
+            assert target.copy(refs[0], out=None).numpy().tolist() == refs[0].numpy().tolist()
+        else:
+            with pytest.raises(an.InvalidRequest):
+                target.copy(refs[0], out=wrong)
+    assert len(slow) == 6
+    stale = target.zeros((3, 2), "float64")
+    stale.free()
+    with pytest.raises(an.GpuRefStale):
+        target.copy(refs[0], out=stale)
+    refs[1].free()
+    with pytest.raises(an.GpuRefStale):
+        target.copy(refs[1], out=out)
+    assert bits(target.copy(refs[0], out=out).numpy()) == bits(refs[0].numpy())
 
 
 def test_a_death_in_a_queue_of_copies(pair: tuple[an.Device, an.Device]) -> None:

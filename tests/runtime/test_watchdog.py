@@ -94,6 +94,12 @@ def test_what_waits_does_not_run(worker: Worker) -> None:
     assert worker.after(1.0) == "message 1 of 'a' ran for more than 2 s"
 
 
+def test_what_was_launched_runs_while_the_next_message_waits_for_ranks(worker: Worker) -> None:
+    worker.stats[3].update(claimed=2, started_ns=0)
+    assert worker.after(1.9) is None
+    assert worker.after(1.0) == "message 1 of 'a' ran for more than 2 s"
+
+
 def test_control_work_stops_the_clock(worker: Worker) -> None:
     worker.stats[3].update(claimed=1)
     assert worker.after(1.5) is None

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from typing import IO, Any
 
 SIDE = 8192
-WARM = 5
 
 
 def _call(torch: Any, rank: int, work: str, x: Any, out: Any) -> Callable[[], object]:
@@ -69,7 +68,7 @@ class _Rank:
             x, out = self._x[: nbytes // 4], self._out[: nbytes // 4]
             self._calls[work, nbytes] = _chain(torch, x) if work == "chain" else _call(torch, self._rank, work, x, out)
         call, last = self._calls[work, nbytes], None
-        for _ in range(WARM):
+        for _ in range(5 if nbytes < 1 << 28 else 1):
             call()
         torch.cuda.synchronize()
         start = time.perf_counter_ns()
@@ -105,6 +104,8 @@ def _first(ordinal: int, meeting: str, second: IO[str]) -> None:
 
 
 def _second(ordinal: int, meeting: str) -> None:
+    import torch  # noqa: F401  # which takes seconds, meanwhile
+
     rank: _Rank | None = None
     for line in sys.stdin:
         work, nbytes, way, count = line.split()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from bench.cases.communicators._ranks import Ranks, add_c, add_torch, ranks
+from bench.cases.communicators._ranks import Ranks, add_c, add_torch, begin, ranks
 from bench.harness import Bar, Case, Setup
 
 __all__ = ["BARS", "CASES"]
@@ -75,6 +75,7 @@ def gpu_small(setup: Setup) -> None:
     As on the host devices. C and torch.distributed: a process for each GPU; the calls alone, 1000 and one wait, and a
     wait after each of 200.
     """
+    begin(setup, f"all_reduce:{SMALL[-1]}:sustained", "twin", "peer")
     many, few = setup.count(1000), setup.count(200)
     for nbytes in SMALL:
         what = f"all_reduce, {_size(nbytes)}"
@@ -94,6 +95,8 @@ def gpu_large(setup: Setup) -> None:
     torch.distributed: a process for each GPU, the same library. The bus bandwidth is bytes / time for all-reduce,
     reduce, broadcast and send, and half of that for the others.
     """
+    largest = _bytes(setup, LARGE[-1])
+    begin(setup, f"all_reduce:{largest}:sustained", "twin", "peer")
     for work in WORKS:
         for nbytes in LARGE:
             what, count, size = f"{work}, {_size(nbytes)}", _turns(setup, nbytes), _bytes(setup, nbytes)
@@ -101,7 +104,7 @@ def gpu_large(setup: Setup) -> None:
             _add(
                 setup,
                 f"atomr {what}",
-                partial(lambda w, b, n: ranks(setup).told(w, b, n, sustained=True), work, size, count),
+                partial(lambda w, b, n: ranks(setup, largest).told(w, b, n, sustained=True), work, size, count),
             )
             add_c(setup, f"C {what}", request, count)
             add_torch(setup, f"torch {what}", request, count)
@@ -129,6 +132,8 @@ def gpu_copies(setup: Setup) -> None:
 
     C: `cuMemcpyPeerAsync` with access between the GPUs. torch: send and recv of torch.distributed.
     """
+    begin(setup, f"send:{_bytes(setup, COPIES[-1])}:sustained", "peer")
+    begin(setup, f"copy:{_bytes(setup, COPIES[-1])}:sustained", "twin")
     for nbytes in COPIES:
         what, count, size = f"copy, {_size(nbytes)}", _turns(setup, nbytes), _bytes(setup, nbytes)
         _add(setup, f"atomr {what}", partial(lambda b, n: _copied(ranks(setup), b, n), size, count))
@@ -170,6 +175,7 @@ def gpu_beside(setup: Setup) -> None:
     """
     count, nbytes = setup.count(20), _bytes(setup, BESIDE)
     side = SIDE if _is_full(setup) else 64
+    begin(setup, f"chain:{nbytes}:sustained", "peer")
     _add(setup, "atomr both", lambda: _beside(ranks(setup), side, nbytes, count))
     add_torch(setup, "torch both", f"chain:{nbytes}:sustained", count)
     setup.ratio("atomr both", "torch both")

@@ -21,7 +21,7 @@
 
 #include "libraries/nccl/table.h"
 
-enum { RANKS = 2, WARM = 5, ELEMENT = 4, CALLER, SUSTAINED, SYNCHRONIZE };
+enum { RANKS = 2, ELEMENT = 4, CALLER, SUSTAINED, SYNCHRONIZE };
 enum { ALL_REDUCE, REDUCE, BROADCAST, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, SEND, COPY, WORKS };
 static const char *const works[] = {"all_reduce", "reduce",     "broadcast", "all_gather", "reduce_scatter",
                                     "all_to_all", "send",       "copy"};
@@ -163,7 +163,7 @@ static void open_device(int ordinal) {
 }
 
 static void connect_ranks(const ncclUniqueId *id) {
-    atomr_nccl_config config = {sizeof config, (unsigned)ATOMR_NCCL_MAGIC, ATOMR_NCCL_VERSION, 1,
+    atomr_nccl_config config = {ATOMR_NCCL_CONFIG_BYTES, (unsigned)ATOMR_NCCL_MAGIC, ATOMR_NCCL_VERSION, 1,
                                 NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NULL,
                                 NCCL_CONFIG_UNDEF_INT};
     nccl_ok(nccl->ncclCommInitRankConfig(&comm, RANKS, *id, rank, &config), "ncclCommInitRankConfig");
@@ -227,7 +227,7 @@ static int serve_standard_input(int second) {
             printf("{\"unavailable\": \"%s\"}\n", why);
         } else {
             need(&o);
-            turn(o, WARM); /* connections are made by the first call of a kind */
+            turn(o, o.nbytes < 1u << 28 ? 5 : 1); /* connections are made by the first call of a kind */
             wait_for_stream();
             if (o.n == 0) {
                 printf("{\"ready\": true}\n");

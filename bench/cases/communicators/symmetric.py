@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from bench.cases.communicators._ranks import Ranks, add_c, engines, ranks
+from bench.cases.communicators._ranks import Ranks, add_c, begin, engines, ranks
 from bench.harness import Case, Setup
 
 __all__ = ["CASES"]
@@ -35,6 +35,7 @@ def gpu_symmetric(setup: Setup) -> None:
     made with ``copy_engines=True``. *ordinary*: other arrays. C: the calls of NCCL with ordinary memory, a process for
     each GPU.
     """
+    begin(setup, f"all_reduce:{LARGE[1][-1] if setup.count(1000) == 1000 else 64 * KIB}:sustained", "twin")
     work, sizes = SMALL
     rows = [(work, nbytes, setup.count(1000)) for nbytes in sizes]
     rows += [(work, nbytes, setup.count(50)) for work in LARGE[0] for nbytes in LARGE[1]]

@@ -44,6 +44,7 @@ struct atomr_nccl_connection {
     /* Before the newest connection; the lane's, which writes them before `number`, when the one before is broken. */
     _Atomic uint32_t deaths[ATOMR_RANKS];
     _Atomic uint64_t number;      /* of the newest connection, from when it is being made */
+    _Atomic uint64_t whole;       /* the last connection that all ranks have had */
     _Atomic uint64_t broken;      /* connections up to this one are */
     _Atomic uint64_t sequence;    /* the last message of the lane */
     _Atomic uint64_t abort_began;
@@ -200,6 +201,17 @@ static void have(atomr_nccl_connection *c) { atomic_store(&c->due, 0); }
 
 /* ---- the watcher */
 
+/* Another rank does not have the connection any more: break this one's. */
+static void follow(atomr_nccl_connection *c, uint64_t number) {
+    atomr_error why;
+    if (atomr_page_examine(c->page, c->rank, number, c->deaths, &why) == ATOMR_UP) {
+        atomr_failure lost;
+        to_error(&why, atomr_failed(&lost, ATOMR_LIBRARY_ERROR, "nccl", ncclRemoteError, "ncclRemoteError",
+                                    "another rank has lost its connection"), &lost);
+    }
+    break_up(c, number, &why);
+}
+
 static void look(atomr_nccl_connection *c, unsigned turn) {
     atomr_error why;
     const uint64_t number = atomic_load(&c->number);
@@ -208,6 +220,11 @@ static void look(atomr_nccl_connection *c, unsigned turn) {
         atomr_worker_end(c->worker, "another rank has died, and on_death is \"restart\"");
     if (found != ATOMR_UP) {
         break_up(c, number, &why);
+        return;
+    }
+    /* A rank that has failed says so only until it begins another message. */
+    if (atomic_load(&c->whole) == number && !atomr_page_all_have(c->page, number)) {
+        follow(c, number);
         return;
     }
     if (turn % ASK_EVERY || pthread_mutex_trylock(&c->calls) != 0) return;
@@ -358,17 +375,6 @@ static int fail_alone(int met, const atomr_error *why, atomr_failure *failure) {
     return (int)why->code;
 }
 
-/* Another rank does not have the connection any more: break this one's. */
-static void follow(atomr_nccl_connection *c, uint64_t number) {
-    atomr_error why;
-    if (atomr_page_examine(c->page, c->rank, number, c->deaths, &why) == ATOMR_UP) {
-        atomr_failure lost;
-        to_error(&why, atomr_failed(&lost, ATOMR_LIBRARY_ERROR, "nccl", ncclRemoteError, "ncclRemoteError",
-                                    "another rank has lost its connection"), &lost);
-    }
-    break_up(c, number, &why);
-}
-
 /* Let go of the connection that is there, and wait until it is aborted; the watcher sees to it that this ends. */
 static int let_go(atomr_nccl_connection *c, uint64_t sequence, atomr_failure *failure) {
     if (!has_broken(c)) follow(c, atomic_load(&c->number));
@@ -467,6 +473,7 @@ static int make(atomr_nccl_connection *c, uint64_t sequence, atomr_failure *fail
         break_up(c, sequence, &why);
         return code;
     }
+    atomic_store(&c->whole, sequence);
     return has_broken(c) ? leave(c, sequence, fail_as_broken(c, failure), failure) : ATOMR_OK;
 }
 

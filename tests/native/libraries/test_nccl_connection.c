@@ -31,7 +31,7 @@ typedef struct {
     struct ncclComm *comms[RANKS], *parts[RANKS];
 } room_of_ranks;
 static room_of_ranks rooms[ROOMS];
-static _Atomic int n_rooms, n_errors;
+static _Atomic int n_rooms, n_errors, is_sound;
 
 static void enter(struct ncclComm *c) {
     CHECK(!atomic_load(&c->gone));
@@ -85,7 +85,7 @@ static ncclResult_t async_error(ncclComm_t c, ncclResult_t *status) {
     *status = atomic_load(&rooms[c->room].joined) < RANKS ||
                       (c->part && atomic_load(&rooms[c->room].divided) < RANKS) ? ncclInProgress : ncclSuccess;
     if (*status == ncclSuccess && !c->whole) give_part(c);
-    if (*status == ncclSuccess && rand() % 300 == 0) { /* which no thread's order decides */
+    if (*status == ncclSuccess && !atomic_load(&is_sound) && rand() % 300 == 0) { /* which no thread's order decides */
         atomic_fetch_add(&n_errors, 1);
         *status = ncclRemoteError;
     }
@@ -273,8 +273,45 @@ static void test_ranks_that_die_and_fail(void) {
     CHECK(atomic_load(&n_errors) > 0);
 }
 
+/* As a lane does, whose rank has nothing to say against it. */
+static void *connect_all(void *argument) {
+    lane *const l = argument;
+    atomr_error why;
+    atomr_failure failure;
+    atomr_page_cast(l->page, l->rank, 1, NULL);
+    CHECK_EQ(atomr_page_count(l->page, l->rank, 1, &l->stopping, &why), ATOMR_MET);
+    CHECK_EQ(atomr_nccl_connect(l->connection, 1, &failure), ATOMR_OK);
+    return NULL;
+}
+
+/* A rank breaks its connection, and goes on to a message that moves nothing before the others look: they find out. */
+static void test_a_failure_that_no_step_tells(void) {
+    atomr_page *const page = aligned_alloc(4096, (size_t)(atomr_page_bytes(RANKS) + 4095) / 4096 * 4096);
+    CHECK(page);
+    memset(page, 0, sizeof *page);
+    atomr_page_init(page, RANKS);
+    lane lanes[RANKS];
+    pthread_t threads[RANKS];
+    memset(lanes, 0, sizeof lanes);
+    atomic_store(&is_sound, 1);
+    for (unsigned i = 0; i < RANKS; i++) {
+        lanes[i].rank = i;
+        lanes[i].page = page;
+        connect_anew(&lanes[i]);
+        CHECK(pthread_create(&threads[i], NULL, connect_all, &lanes[i]) == 0);
+    }
+    for (unsigned i = 0; i < RANKS; i++) pthread_join(threads[i], NULL);
+    CHECK_EQ(atomr_page_connected(page), 1);
+    atomic_store(&page->ranks[1].connection, 0);
+    while (atomic_load(&page->ranks[0].connection) || atomic_load(&page->ranks[2].connection)) sched_yield();
+    for (unsigned i = 0; i < RANKS; i++) atomr_nccl_connection_delete(lanes[i].connection);
+    atomic_store(&is_sound, 0);
+    free(page);
+}
+
 int main(int argc, char **argv) {
     alarm(120); /* a wait without end */
     RUN(test_ranks_that_die_and_fail);
+    RUN(test_a_failure_that_no_step_tells);
     return check_end(argc, argv);
 }

@@ -93,9 +93,38 @@ static void test_who_decides(void) {
     atomr_poison_release(&table);
 }
 
+/* Messages in place, each of which reads the last one's result: only the newest counts, whatever lies below. */
+static void test_a_queue_in_place(void) {
+    enum { DEPTH = 100 };
+    atomr_poison_init(&table, &header);
+    const atomr_operand whole = operand(1, ATOMR_WRITE | ATOMR_OVERWRITE), read = operand(1, ATOMR_READ);
+    const atomr_error error = {.code = 1, .status = 7};
+    atomr_error cause;
+    atomr_poison_add(&table, &whole, 1, &error);
+    CHECK_EQ(decider(1), 0);
+    atomr_outcome *open[DEPTH];
+    for (int i = 0; i < DEPTH; i++) {
+        open[i] = atomr_outcome_new(0, 5);
+        atomr_poison_suspend(&table, &whole, 1, open[i]);
+        CHECK_EQ(decider(1), 5);
+        CHECK_EQ(atomr_poison_find(&table, &read, 1, &cause), ATOMR_OPEN_OUTCOME);
+    }
+    for (int i = 0; i < DEPTH - 2; i++) atomr_poison_resolve(&table, &whole, 1, open[i], NULL);
+    CHECK_EQ(decider(1), 5);
+    atomr_poison_resolve(&table, &whole, 1, open[DEPTH - 2], &error);
+    CHECK_EQ(atomr_poison_find(&table, &read, 1, &cause), ATOMR_OPEN_OUTCOME);
+    const atomr_error second = {.code = 1, .status = 8};
+    atomr_poison_resolve(&table, &whole, 1, open[DEPTH - 1], &second);
+    CHECK_EQ(atomr_poison_find(&table, &read, 1, &cause), ATOMR_POISONED);
+    CHECK_EQ(cause.status, 7); /* the first cause after the last whole overwrite */
+    for (int i = 0; i < DEPTH; i++) atomr_poison_forget(&table, NULL, 0, open[i]);
+    atomr_poison_release(&table);
+}
+
 int main(int argc, char **argv) {
     RUN(test_who_decides);
     RUN(test_what_a_certain_failure_writes);
     RUN(test_an_open_outcome_beside_poison);
+    RUN(test_a_queue_in_place);
     return check_end(argc, argv);
 }
