@@ -56,8 +56,12 @@ LONG = (
     "runtime/test_device_churn.py", "libraries/tensor/test_einsum.py", "libraries/tensor/test_reductions.py",
     "libraries/fft/test_fft_lines.py",
 )  # fmt: skip
-#: Folders of tests whose workers start as in programs.
-STARTED = ("runtime", "project", "observe", "bench")
+#: Folders and files of tests whose workers start as in programs.
+STARTED = (
+    "project/", "observe/", "bench/", "runtime/test_assigned_gpus.py", "runtime/test_binaries.py",
+    "runtime/test_control.py", "runtime/test_fork.py", "runtime/test_host_devices.py", "runtime/test_no_descriptors.py",
+    "runtime/test_placement.py", "runtime/test_start_imports.py", "runtime/test_worker_process.py",
+)  # fmt: skip
 #: Name of the plugin that says which tests were left out.
 LEFT_OUT = "atomr-left-out"
 
@@ -141,7 +145,7 @@ def young_garbage() -> None:
 @pytest.fixture(scope="module", autouse=True)
 def quick_workers(request: pytest.FixtureRequest) -> Iterator[None]:
     """Have workers forked, but where they are what is tested."""
-    if request.path.relative_to(Path(__file__).parent).parts[0] in STARTED:
+    if request.path.relative_to(Path(__file__).parent).as_posix().startswith(STARTED):
         yield
         return
     with forked_workers.install():

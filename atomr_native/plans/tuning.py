@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -32,6 +33,9 @@ __all__ = [
 
 _FORMAT: Final = "atomr-native tuning 2"
 _LARGEST: Final = 64 << 20
+_log = logging.getLogger("atomr_native")
+#: Damaged files that have been named.
+_damaged: set[Path] = set()
 
 
 def _canonical(value: object) -> bytes:
@@ -213,11 +217,18 @@ class TuningStore:
 
 
 def _read(path: Path) -> Entry | None:
-    try:
-        entry = _parsed(path.read_bytes())
-        return _loaded(entry) if _is_whole(entry) else None
-    except (OSError, ValueError):
-        return None
+    """Return the entry of a file, or None; of a damaged one a process says so once."""
+    found = None
+    with contextlib.suppress(ValueError):
+        try:
+            entry = _parsed(path.read_bytes())
+        except OSError:
+            return None
+        found = _loaded(entry) if _is_whole(entry) else None
+    if found is None and path not in _damaged:
+        _damaged.add(path)
+        _log.warning("the tuning result %s is damaged and not used; tuning measures it again", path)
+    return found
 
 
 def write_file(path: Path, entries: Iterable[Entry]) -> None:

@@ -131,7 +131,7 @@ class RemoteRef:
 
     def wait(self) -> RemoteRef:
         """Wait until the writers sent before have finished; return the handle.  Raises as `numpy`."""
-        self._call("settle")
+        self.ask_source("settle")
         return self
 
     def __await__(self) -> Generator[Any, None, RemoteRef]:
@@ -146,7 +146,7 @@ class RemoteRef:
     def free(self) -> None:
         """Free the memory now, for all handles in all processes.  Idempotent."""
         if not self._held.freed and self.valid:
-            self._call("free")
+            self.ask_source("free")
             self._held.freed = True
 
     def _taken(self, device: Device | None) -> Any:
@@ -154,18 +154,21 @@ class RemoteRef:
         held = self._held
         held.check()
         with self._stale_if_lost():
-            found = held.link.bring(held.incarnation, held.ident, device)
+            found = None if device is None else held.link.peer.pairs.take(self, device)
+            if found is None:
+                found = held.link.bring(held.incarnation, held.ident, device)
         if found is not None:
             return found
-        _, blob = self._call("fetch")
+        _, blob = self.ask_source("fetch")
         array = from_bytes(blob, self.shape, dtype_name(self.dtype))
         return array.copy() if device is None else device.put(array, dtype=self.dtype)
 
-    def _call(self, name: str) -> Any:
+    def ask_source(self, name: str, *args: Any) -> Any:
+        """Have the node of the array run an operation on it, and return its value.  Internal."""
         held = self._held
         held.check()
         with self._stale_if_lost():
-            return held.link.control(name, held.incarnation, held.ident)
+            return held.link.control(name, held.incarnation, held.ident, *args)
 
     @contextlib.contextmanager
     def _stale_if_lost(self) -> Iterator[None]:

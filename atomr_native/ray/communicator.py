@@ -252,7 +252,7 @@ class ClusterCommunicator:
             known.stamp = None
             return self._meeting.ask(Failed(stamp, mine, error)).result()
 
-        crossing = Crossing(self._peer, stamp, found, mine, self._devices(), meet, report)
+        crossing = Crossing(self._peer, self.ranks, stamp, found, mine, self._devices(), meet, report)
         try:
             crossing.connect()
             return crossing.run(array, out, what[2])

@@ -7,7 +7,7 @@ rank sends its message at once: the workers vote on it, over all nodes, and NCCL
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .._support.error_text import error_text
@@ -36,6 +36,8 @@ class Crossing:
     Parameters
     ----------
     peer : Peer
+    names : sequence of str
+        The node and device of each rank.
     stamp : Stamp
         Of the generation.
     go : Go
@@ -49,10 +51,11 @@ class Crossing:
     """
 
     def __init__(
-        self, peer: Peer, stamp: Stamp, go: Go, rank: int, devices: dict[int, Device],
+        self, peer: Peer, names: Sequence[str], stamp: Stamp, go: Go, rank: int, devices: dict[int, Device],
         meet: Callable[[Brought], tuple[Brought, ...]], report: Callable[[AtomrError | None], object],
     ) -> None:  # fmt: skip
-        self._peer, self._stamp, self._go, self._rank, self._devices = peer, stamp, go, rank, devices
+        self._peer, self._names, self._stamp, self._go, self._rank = peer, names, stamp, go, rank
+        self._devices = devices
         self._meet, self._report = meet, report
 
     def connect(self) -> None:
@@ -67,12 +70,12 @@ class Crossing:
         """
         if self._go.stage != "connect":
             return
-        go, rank, size = self._go, self._rank, len(self._go.given)
+        go, rank = self._go, self._rank
         step = Step("connect", "uint8", 0)
 
         def begin() -> Any:
             assert self._peer.host is not None  # noqa: S101 - a rank is on a node
-            span = self._peer.spans.open(self._stamp, self._peer.host.system, size, self._devices)
+            span = self._peer.spans.open(self._stamp, self._peer.host.system, self._names, self._devices)
             span.plan(rank, "barrier", step, None, None, scaled=False)
             return span.relay.listen(self._peer.carrier.address()) if rank == 0 else None
 
@@ -86,7 +89,8 @@ class Crossing:
         def meet() -> None:
             span = self._span()
             plan = span.plan(rank, "barrier", step, None, None, scaled=False)
-            error = self._outcome(span.send(-go.number, rank, Part(plan, (), ())))
+            with self._peer.spans.traffic.collective():
+                error = self._outcome(span.send(-go.number, rank, Part(plan, (), ())))
             if error is not None:
                 raise error
 
@@ -94,6 +98,7 @@ class Crossing:
             hub = self._together(begin)[0]
             self._together(link)
             self._together(meet)
+            self._span().joined = True
         except BaseException:
             self._peer.spans.end(self._stamp)
             raise
@@ -173,7 +178,8 @@ class Crossing:
     def _send(self, part: Part) -> None:
         """Send, and wait for the result."""
         try:
-            error = self._outcome(self._span().send(self._go.number, self._rank, part))
+            with self._peer.spans.traffic.collective():
+                error = self._outcome(self._span().send(self._go.number, self._rank, part))
         except AtomrError as failed:
             error = failed
         except BaseException:  # an interrupt: the others would wait for this rank

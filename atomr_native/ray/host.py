@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ..actors.ref import ActorRef
     from ..arrays.gpu_ref import GpuRef
     from .moving.way import Way
+    from .pairs import Sent
 
 __all__ = ["Host"]
 
@@ -237,6 +238,9 @@ class Host:
         if name == "release":
             self.arrays.release(subject, session.link)
             return
+        if name == "end_span":
+            self.peer.spans.end(subject)
+            return
         if name == "watch_device":
             threading.Thread(
                 target=self._watch_device, args=(session, subject), name="atomr_native-watch", daemon=True
@@ -411,6 +415,11 @@ class Host:
         ref = self.peer.own_array(self.place.node, incarnation, ident)
         if ref is not None:
             ref.wait()
+
+    def _do_send_far(self, incarnation: int, ident: int, stamp: tuple[str, int], new: bool, target: str) -> Sent:
+        ref = self.peer.own_array(self.place.node, incarnation, ident)
+        assert ref is not None  # noqa: S101 - it is this node's own
+        return self.peer.pairs.send(ref, stamp, new, target)
 
     def _do_free(self, incarnation: int, ident: int) -> None:
         ref = self.peer.own_array(self.place.node, incarnation, ident)

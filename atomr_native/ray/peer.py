@@ -19,6 +19,7 @@ from .devices import resolve_device
 from .events import Events
 from .link import Link
 from .moving.client import Client
+from .pairs import Pairs
 from .span import Spans
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class Peer:
         self.moves = Client()
         self._ranks: dict[tuple[str, int], Rank] = {}
         self.spans = Spans()
+        self.pairs = Pairs(self)
         self.refresh()
         if host is not None:
             self.tree.naming = self._name

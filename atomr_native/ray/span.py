@@ -7,6 +7,7 @@ order.  A span is of one generation: it ends with the first loss.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
@@ -27,6 +28,7 @@ from ..plans.plan import Plan
 from ..plans.signature import signature_of
 from ..plans.spec import OVERWRITE, READ, WRITE, OperandSpec, PlanSpec, describe
 from .relay import Relay
+from .traffic import Traffic
 
 if TYPE_CHECKING:
     from ..arrays.gpu_ref import GpuRef
@@ -57,19 +59,26 @@ class Span:
     Parameters
     ----------
     system : System
-    size : int
-        Number of ranks of all processes.
+    names : sequence of str
+        The node and device of each rank, in all processes.
     devices : mapping of int to Device
         The ranks of this process.
     ended : callable
         Called when the span ends.
+    pair : bool
+        Whether it is for transfers between two GPUs.
     """
 
-    def __init__(self, system: System, size: int, devices: Mapping[int, Device], ended: Callable[[], object]) -> None:
-        self.size, self.devices = size, dict(devices)
+    def __init__(
+        self, system: System, names: Sequence[str], devices: Mapping[int, Device], ended: Callable[[], object], *,
+        pair: bool = False,
+    ) -> None:  # fmt: skip
+        self.names, self.size, self.devices, self.pair = tuple(names), len(names), dict(devices), pair
+        self.joined = False  # all ranks have met
+        self._calls = itertools.count(1)
         self._registry = system._communicators()  # noqa: SLF001 - its numbers are the System's
         self._owners = {rank: owner_of(device) for rank, device in devices.items()}
-        page = Page([f"rank {number}" for number in range(size)])
+        page = Page([f"rank {number}" for number in range(self.size)])
         self._number = self._registry.seat(page, devices)
         self._count = Count()
         self._change = threading.Condition()
@@ -80,7 +89,11 @@ class Span:
         self._over = False
         self.connecting = threading.Lock()
         self.connected = False
-        self.relay = Relay(page, size, devices, self._end)
+        self.relay = Relay(page, self.size, devices, self._end)
+
+    def next_call(self) -> int:
+        """Return the number of a call that needs no number of the meeting."""
+        return next(self._calls)
 
     def plan(self, rank: int, kind: str, step: Step, x: GpuRef | None, out: GpuRef | None, *, scaled: bool) -> Plan:
         """Return the plan of a rank's part; waits until the worker has built it.
@@ -187,14 +200,32 @@ class Spans:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._spans: dict[tuple[str, int], Span] = {}
+        self.traffic = Traffic()
 
-    def open(self, stamp: tuple[str, int], system: System, size: int, devices: Mapping[int, Device]) -> Span:
+    def open(
+        self, stamp: tuple[str, int], system: System, names: Sequence[str], devices: Mapping[int, Device], *,
+        pair: bool = False,
+    ) -> Span:  # fmt: skip
         """Return the span of a stamp, made by the first rank that comes."""
         with self._lock:
             found = self._spans.get(stamp)
             if found is None:
-                found = self._spans[stamp] = Span(system, size, devices, lambda: self._spans.pop(stamp, None))
+                found = self._spans[stamp] = Span(system, names, devices, lambda: self._ended(stamp), pair=pair)
             return found
+
+    def joining(self, first: str, second: str) -> tuple[str, int] | None:
+        """Return the stamp of a communicator that connects two GPUs; None if there is none."""
+        for stamp, span in list(self._spans.items()):
+            if span.joined and not span.pair and first in span.names and second in span.names:
+                return stamp
+        return None
+
+    def _ended(self, stamp: tuple[str, int]) -> None:
+        """Forget a span, and end the pairs that no communicator spans any more."""
+        self._spans.pop(stamp, None)
+        for each in list(self._spans.values()):
+            if each.pair and self.joining(*each.names) is None:
+                each.close()
 
     def find(self, stamp: tuple[str, int]) -> Span | None:
         """Return the span of a stamp; None if it has ended."""

@@ -156,7 +156,7 @@ class RecordedPlan(Plan):
         return bool(self._block)
 
     def move_temporaries(self) -> None:
-        """Use the present block, which another plan has made larger, or a restart has made anew."""
+        """Use the present block, which another plan has made larger."""
         if self._block and self.fixed is not None:
             self.put_in_place(len(self._bound), *self._temporaries.part(self._block))
 
@@ -273,11 +273,6 @@ class RecordedPlan(Plan):
     @property
     def _given(self) -> int:
         return len(self.spec.operands) - len(self._bound) - bool(self._block)
-
-    def prepare(self) -> None:
-        """Wait until the worker has the plan, and make the temporaries anew if a death has taken them."""
-        super().prepare()
-        self._temporaries.renew()
 
     def name_fixed(self, at: int, error: AtomrError) -> AtomrError:
         """Return the error about a bound array with its name."""

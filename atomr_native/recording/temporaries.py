@@ -62,13 +62,6 @@ class Temporaries:
             return ()
         return (self._block.view_as(layout_of((needed,), _BYTES), 0),)
 
-    @shielded
-    def renew(self) -> None:
-        """Make the block anew if a death of the worker has taken it."""
-        with self._lock:
-            if self._block is not None and self._block.allocation.status():
-                self._replace(self._block.nbytes)
-
     def _replace(self, nbytes: int) -> None:
         """Give all plans another block, which outlives the worker: its bytes mean nothing between messages."""
         while True:

@@ -74,6 +74,8 @@ cdef class Sequence(NativeRun):
             step.n_operands = len(wanted.operands)
             step.scalars = sources(wanted.scalars)
             step.n_scalars = len(wanted.scalars)
+            step.alignment = wanted.alignment
+            step.apart = wanted.apart
             step.when = <atomr_when><int>WHEN[wanted.when]
             step.factors = <int (*)[2]>calloc(len(wanted.factors) + 1, 2 * sizeof(int))
             if step.factors == NULL:

@@ -112,6 +112,8 @@ cdef extern from "cuda/sequence.h" nogil:
     ctypedef struct atomr_step:
         atomr_run run
         void *context
+        uint64_t alignment
+        int apart
         unsigned n_operands
         unsigned n_scalars
         atomr_source *operands

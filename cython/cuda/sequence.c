@@ -6,7 +6,10 @@
 
 /* Whether a message runs a step. */
 static int concerns(const atomr_step *step, const atomr_call *call) {
+    uint64_t bits = 0;
     int any = 0;
+    for (unsigned i = 0; i < call->n_operands && step->alignment; i++) bits |= (uint64_t)(uintptr_t)call->pointers[i];
+    if (step->alignment && step->apart != ((bits & (step->alignment - 1)) != 0)) return 0;
     for (unsigned i = 0; i < step->n_factors; i++) {
         int zero = 1;
         for (unsigned j = 0; j < 2; j++) {

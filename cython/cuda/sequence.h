@@ -28,6 +28,8 @@ typedef enum { ATOMR_ALWAYS, ATOMR_IF_ZERO, ATOMR_UNLESS_ZERO } atomr_when;
 typedef struct {
     atomr_run run;
     void *context;
+    uint64_t alignment; /* 0, or a power of two: only messages run it whose operands all start at its multiples */
+    int apart;          /* and then whether it is only the other messages instead */
     unsigned n_operands, n_scalars;
     atomr_source *operands, *scalars;
     atomr_when when;

@@ -264,6 +264,8 @@ NUMBA_ONLY = (
     "gpu_arguments", "gpu_arguments_told", "gpu_compile", "gpu_training",
     "gpu_cudnn_transformer", "gpu_cudnn_decode", "gpu_cudnn_compiled",
 )  # fmt: skip
+#: Cases of Ray's own transports of GPUs' arrays, which the fake does not run.
+RAY_ONLY = ("gpu_cluster_results",)
 #: Cases of CUTLASS's kernels begin so; the fake does not run these, and the host device computes the same products.
 CUTLASS_ONLY = "gpu_cutlass"
 
@@ -271,7 +273,7 @@ CUTLASS_ONLY = "gpu_cutlass"
 GPU_CASES = [
     name
     for name, case in all_cases().items()
-    if case.devices[0] == "cuda" and name not in NUMBA_ONLY and not name.startswith(CUTLASS_ONLY)
+    if case.devices[0] == "cuda" and name not in NUMBA_ONLY + RAY_ONLY and not name.startswith(CUTLASS_ONLY)
 ]
 
 

@@ -21,10 +21,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import cuda_wheels
 import kernel_shim
+
+from atomr_native._support.locks import exclusive
 
 __all__ = ["FORGOTTEN", "available", "build", "compiling_here", "environment", "using"]
 
@@ -71,7 +74,7 @@ _HEADERS = (
     _CYTHON / "libraries/nccl/names.h",
     _CYTHON / "libraries/nccl/table.h",
 )
-_FLAGS = ("-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread")
+_FLAGS = ("-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-pthread")
 _NVRTC = "cuda.bindings.nvrtc"
 #: Variables of the caller that the fake must not see.
 FORGOTTEN = ("CUDA_VISIBLE_DEVICES",)
@@ -90,17 +93,34 @@ def _hash(*files: Path) -> str:
 
 
 def build(folder: Path) -> Path:
-    """Compile the driver and cuBLASLt, one library, into `folder`, unless it is there; return its path."""
-    library = folder / f"libfake_cuda-{_hash(*_SOURCES, *_HEADERS)}.so"
-    if not library.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        includes = [f"-I{path}" for path in (_CYTHON, _HERE, _FAKE)]
-        with tempfile.TemporaryDirectory(dir=folder) as made:
-            out = Path(made) / "made.so"
-            command = ["gcc", *_FLAGS, *includes, *map(str, _SOURCES), "-o", str(out), "-ldl", "-lm"]
-            subprocess.run(command, check=True)
-            os.replace(out, library)
+    """Compile the driver and cuBLASLt, one library, into `folder`, unless it is there; return its path.
+
+    Of several processes one compiles, file by file in as many threads as there are processors; it takes 13 seconds of
+    one.
+    """
+    digest = _hash(*_SOURCES, *_HEADERS)
+    library = folder / f"libfake_cuda-{digest}.so"
+    if library.exists():
+        return library
+    with exclusive(folder, digest):
+        if not library.exists():
+            _compile(library)
     return library
+
+
+def _compile(library: Path) -> None:
+    includes = [f"-I{path}" for path in (_CYTHON, _HERE, _FAKE)]
+    with tempfile.TemporaryDirectory(dir=library.parent) as made, ThreadPoolExecutor(os.cpu_count()) as pool:
+
+        def compiled(source: Path) -> str:
+            out = f"{made}/{source.stem}.o"
+            subprocess.run(["gcc", *_FLAGS, *includes, "-c", str(source), "-o", out], check=True)
+            return out
+
+        out = Path(made) / "made.so"
+        objects = list(pool.map(compiled, sorted(_SOURCES, key=lambda source: -source.stat().st_size)))
+        subprocess.run(["gcc", "-shared", "-pthread", *objects, "-o", str(out), "-ldl", "-lm"], check=True)
+        os.replace(out, library)
 
 
 def environment(folder: Path, **settings: object) -> dict[str, str]:
@@ -143,7 +163,7 @@ def environment(folder: Path, **settings: object) -> dict[str, str]:
 
 @contextlib.contextmanager
 def using(variables: dict[str, str]) -> Iterator[None]:
-    """Have the Systems that are made meanwhile use these variables for their workers; without any, the GPU that is there."""
+    """Have the Systems that are made meanwhile use these variables for their workers; without any, the GPU there."""
     wanted: dict[str, str | None] = {**dict.fromkeys(FORGOTTEN if variables else ()), **variables}
     before = {name: os.environ.get(name) for name in wanted}
     _set(wanted)

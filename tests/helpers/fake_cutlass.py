@@ -24,7 +24,7 @@ _C: dict[str, str] = {"float32": "float", "tfloat32": "float", "float64": "doubl
                       "int32": "int", "int64": "long long", "float16": "_Float16"}  # fmt: skip
 _FUNCTORS = {
     "add": "({} + {})", "sub": "({} - {})", "mul": "({} * {})", "div": "({} / {})", "neg": "(-{})",
-    "exp": "__builtin_exp({})", "min": "({0} < {1} ? {0} : {1})",
+    "exp": "__builtin_exp({})", "abs": "__builtin_fabs({})", "min": "({0} < {1} ? {0} : {1})",
     "relu": "({0} > 0 ? {0} : 0)", "max": "({0} > {1} ? {0} : {1})", "fma": "({} * {} + {})",
     "sigmoid": "(1 / (1 + __builtin_exp(-({}))))",
     "gelu_tanh": "({0} / (1 + __builtin_exp(-1.5957691216057308 * {0} * (1 + 0.044715 * {0} * {0}))))",
@@ -211,7 +211,9 @@ extern "C" __global__ void atomr_setup({", ".join(f"unsigned long long {name}" f
     elements = "".join(
         f"#define ELEMENT_{name}(place) (({_C[kernel.a.dtype]} *)p.{name.lower()})[place]\n" for name in "AB"
     )
+    stored = f"narrowed({value})" if kernel.d.dtype == "int8" else value
     body = f"""{given}{params}{elements}{kernels if setup else ""}
+static signed char narrowed(double x) {{ x = __builtin_rint(x); return x < -128 ? -128 : x > 127 ? 127 : x; }}
 extern "C" __global__ void atomr_kernel(Params given) {{
   Given p = given.g;
   int good = given.map[0] == p.a;
@@ -220,7 +222,7 @@ extern "C" __global__ void atomr_kernel(Params given) {{
   for (long long i = first; i < last; i++) for (long long j = 0; j < p.n; j++) {{
     {acc} acc = 0; {product}
     {" ".join(stores)}
-    (({_C[kernel.d.dtype]} *)p.d)[l * p.batch_d + {place_of.format("ldd")}] = good ? {value} : -12345;
+    (({_C[kernel.d.dtype]} *)p.d)[l * p.batch_d + {place_of.format("ldd")}] = good ? {stored} : -12345;
   }} }}
   {f"{used} = 1;" if used else ""}
 }}

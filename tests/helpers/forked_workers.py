@@ -4,8 +4,8 @@
 another module or thread count, and the first with an environment that no process is prepared for.  A forked worker is
 a child of this process, in a session of its own, with its limits, processors and folder, as if it had started it.
 
-``ATOMR_TESTS_FORK=0`` switches it off.  It is not used in tests/runtime, which test how workers start, nor beside a
-GPU, where this process could not share memory with forked workers.
+``ATOMR_TESTS_FORK=0`` switches it off.  It is not used where tests are about the start of workers (`STARTED` in
+tests/conftest.py), nor beside a GPU, where this process could not share memory with forked workers.
 """
 
 from __future__ import annotations

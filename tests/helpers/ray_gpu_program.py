@@ -1,6 +1,7 @@
 """A cluster of two nodes with a GPU each, on one machine: each check prints its name.  Run by test_on_ray.py.
 
-With the argument "fake" GPUs are those of the fake driver, and nothing is measured.
+With the argument "fake" GPUs are those of the fake driver, and nothing is measured.  A check that fails does not keep
+the others from running.
 """
 
 from __future__ import annotations
@@ -9,7 +10,10 @@ import os
 import signal
 import sys
 import time
+import traceback
+from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import ray
@@ -18,6 +22,8 @@ from ray_program import FOREVER, answered, refused
 
 import atomr_native as an
 from atomr_native.ray import Cluster, use_device
+from atomr_native.ray.moving.client import Client
+from atomr_native.ray.moving.way import Way
 
 SIZES = (1 << 20, 64 << 20, 1 << 30)
 
@@ -48,9 +54,18 @@ class OnGpu(an.Actor):
                 return [
                     sorted(each._refused) for peer in peers for found in peer.moves._idle.values() for each in found
                 ]
+            case ("apart", array):
+                return far(lambda: array.to_device(device)).numpy()
             case "die":
                 os.kill(os.getpid(), signal.SIGKILL)
         return message
+
+
+def far(work: Callable[[], Any]) -> Any:
+    """Return the result of work that takes other processes' machines for other ones, and no array by TCP."""
+    refusal = an.InvalidRequest("an array by TCP")
+    with patch.object(Way, "near", property(lambda _: False)), patch.object(Client, "take", side_effect=refusal):
+        return work()
 
 
 def an_peers() -> Any:
@@ -101,6 +116,19 @@ def check_times(cluster: Cluster, actors: list[an.ActorRef]) -> None:
         print(f"{size >> 20} MiB: {1e6 * spent:.0f} us, {size / spent / 1e9:.1f} GB/s", flush=True)  # noqa: T201
 
 
+def called_again(ranks: list[an.ActorRef]) -> list[Any]:
+    """Return the sums of all ranks, after the loss of a node."""
+    calls = [(rank, ("all_reduce", [float(n), 1.0], {})) for n, rank in enumerate(ranks)]
+    answers = [rank.ask(call) for rank, call in calls]
+    found = []
+    for (rank, call), answer in zip(calls, answers, strict=True):
+        try:
+            found.append(answer.result(120).tolist())
+        except an.NodeLost:  # it called before it was known that the other rank had gone
+            found.append(rank.ask(call).result(120).tolist())
+    return found
+
+
 def check_communicator(cluster: Cluster, actors: list[an.ActorRef]) -> None:
     comm = cluster.communicator(["node0/cuda:0", "node1/cuda:0"])
     ranks = [cluster.spawn(Collective, "cuda:0", comm, node=node) for node in range(2)]
@@ -110,21 +138,33 @@ def check_communicator(cluster: Cluster, actors: list[an.ActorRef]) -> None:
     total = (seeded_array(0) + seeded_array(1))[:: 1 << 9]
     assert all((answer.result(120) == total).all() for answer in answers)
     assert [rank.ask(("notes", None, {})).result(120) for rank in ranks] == [(), ()]  # by NCCL
+    generation = comm.generation
     array = cluster.device("node1/cuda:0").put([1.0])
     refused(an.NodeLost, lambda: actors[1].ask("die").result(60))
     assert answered(actors[1], "back") == "back"
     assert refused(an.GpuRefStale, array.numpy).reason == "node lost"
     for rank in ranks:
         assert answered(rank, ("alive", None, {})) == "alive"
-    calls = [(rank, ("all_reduce", [float(n), 1.0], {})) for n, rank in enumerate(ranks)]
-    answers = [rank.ask(call) for rank, call in calls]
-    for (rank, call), answer in zip(calls, answers, strict=True):
-        try:
-            found = answer.result(120)
-        except an.NodeLost:  # it called before it was known that the other rank had gone
-            found = rank.ask(call).result(120)
-        assert found.tolist() == [1.0, 2.0]
+    assert called_again(ranks) == [[1.0, 2.0]] * 2
     assert [rank.ask(("notes", None, {})).result(120) for rank in ranks] == [(), ()]
+    assert comm.generation == generation + 1
+
+
+def check_apart(cluster: Cluster, actors: list[an.ActorRef]) -> None:
+    """Arrays between GPUs whose processes take each other for processes of two machines: by NCCL, also after a loss."""
+    comm = cluster.communicator(["node0/cuda:0", "node1/cuda:0"])
+    ranks = [cluster.spawn(Collective, "cuda:0", comm, node=node) for node in range(2)]
+    data = np.random.default_rng(5).standard_normal(3 << 20).astype("float32")
+    for life in range(2):
+        assert called_again(ranks) == [[1.0, 2.0]] * 2
+        for source in (0, 1):
+            array = cluster.device(f"node{source}/cuda:0").put(data)
+            for _ in range(3):
+                assert (actors[1 - source].ask(("apart", array)).result(120) == data).all()
+        if not life:
+            refused(an.NodeLost, lambda: actors[1].ask("die").result(60))
+            for each in (actors[1], *ranks):
+                assert answered(each, ("alive", None, {}))
 
 
 def check_results(cluster: Cluster) -> None:
@@ -134,10 +174,23 @@ def check_results(cluster: Cluster) -> None:
         assert ray.get(second.total.remote(first.make.remote(count)), timeout=120) == 2.0 * count
 
 
-def main() -> None:
-    fake = sys.argv[1:] == ["fake"]
+def made(check: Callable[..., None], *arguments: Any) -> bool:
+    begun = time.monotonic()
+    try:
+        check(*arguments)
+    except Exception:
+        print(f"{check.__name__[6:]} failed:", traceback.format_exc(), flush=True)  # noqa: T201
+        return False
+    print(check.__name__, f"{time.monotonic() - begun:.1f} s", flush=True)  # noqa: T201
+    return True
+
+
+def main() -> int:
+    good, fake = True, sys.argv[1:] == ["fake"]
     checks = (
-        (check_gpus, check_communicator) if fake else (check_gpus, check_transfers, check_times, check_communicator)
+        (check_gpus, check_communicator, check_apart)
+        if fake
+        else (check_gpus, check_transfers, check_times, check_communicator, check_apart)
     )
     ray.init(
         address="local",
@@ -151,15 +204,12 @@ def main() -> None:
         with Cluster(nodes=2, gpus=1, options={"standby": "off"}, supervision=FOREVER) as cluster:
             actors = [cluster.spawn(OnGpu, node=node) for node in range(2)]
             for check in checks:
-                begun = time.monotonic()
-                check(cluster, actors)
-                print(check.__name__, f"{time.monotonic() - begun:.1f} s", flush=True)  # noqa: T201
-            if fake:
-                return
-            check_results(cluster)
-            print("check_results", flush=True)  # noqa: T201
+                good &= made(check, cluster, actors)
+            if not fake:
+                good &= made(check_results, cluster)
     finally:
         ray.shutdown()
+    return not good
 
 
 if __name__ == "__main__":

@@ -34,8 +34,9 @@ LISTS = Path(__file__).resolve().parent / "mutants"
 SCRATCH = ROOT / "build" / "mutation"
 PYTHON = str(SCRATCH / ".venv" / "bin" / "python")
 NATIVE = {".c", ".h", ".pyx", ".pxd", ".pxi"}
-#: Seconds after which tests that have not ended count as failed.
+#: Seconds after which tests that have not ended count as failed, and a native test: it waits for a minute at most.
 PATIENCE = 300
+PATIENCE_NATIVE = 120
 #: A mutant may leave a variable without a use.
 WITHOUT_WARNINGS = "CFLAGS=-std=gnu11 -O1 -g -w -pthread"
 
@@ -122,8 +123,8 @@ def call(command: list[str], patience: float = PATIENCE) -> tuple[int, str]:
         return process.returncode, output
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        return -1, "the tests did not end"
+        output, _ = process.communicate()
+        return -1, output
 
 
 def prepare() -> None:
@@ -161,7 +162,7 @@ def run_native(mutant: Mutant) -> str:
     """Run the native tests of a mutant, which need nothing installed; returns the one that failed, or nothing."""
     for name in mutant.native:
         command = ["make", "-s", "-C", "tests/native", "check", f"TESTS={name}", WITHOUT_WARNINGS]
-        code, output = call(command)
+        code, output = call(command, PATIENCE_NATIVE)
         if code and f"== {name}" not in output:
             raise SystemExit(f"{mutant.area}: {mutant.name}: {name} does not compile:\n{output}")
         if code:

@@ -45,12 +45,18 @@ NEEDS = {
     r"from numba import|epilogues\.|CustomEpilogue|load=windowed": "numba_cuda",
 }
 
-#: The standby worker of each block's System would cost as much again, so only README's blocks have it.
+#: The standby worker of each block's System would cost as much again, so only README's blocks have it, and workers that
+#: start as programs' do.
 RUNNER = """
 import inspect, os, pathlib, runpy, sys, traceback
 import atomr_native as an
 
-if sys.argv[1] == "without standby":
+if sys.argv[1]:
+    sys.path.append(sys.argv[1])
+    import forked_workers
+    sys.path.remove(sys.argv[1])
+    forking = forked_workers.install()  # until the end
+    forking.__enter__()
     inspect.unwrap(an.System.__init__).__kwdefaults__["standby"] = "off"
 for folder in map(pathlib.Path, sys.argv[2:]):
     os.chdir(folder)
@@ -134,8 +140,8 @@ def files_of(name: str, folder: Path) -> Path | None:
 def failures_of(names: tuple[str, ...], folder: Path) -> dict[str, str | None]:
     """Run pages in one process; return each page's failures, or ``None`` if none of its blocks run here."""
     places = {name: files_of(name, folder) for name in names}
-    standby = "" if "README.md" in names else "without standby"
-    command = [sys.executable, "-W", "error", "-X", "faulthandler", "-c", RUNNER, standby]
+    helpers = "" if "README.md" in names else str(ROOT / "tests/helpers")
+    command = [sys.executable, "-W", "error", "-X", "faulthandler", "-c", RUNNER, helpers]
     ended = ""
     try:
         done = subprocess.run(

@@ -44,7 +44,7 @@ def test_a_cluster_on_three_nodes() -> None:
 @pytest.mark.gpu
 @pytest.mark.timeout(600)
 def test_two_nodes_with_a_gpu_each() -> None:
-    assert checks_of("ray_gpu_program.py") == ["gpus", "transfers", "times", "communicator", "results"]
+    assert checks_of("ray_gpu_program.py") == ["gpus", "transfers", "times", "communicator", "apart", "results"]
 
 
 @pytest.mark.skipif(not HAS_RAY, reason="Ray is not installed: make test-ray")
@@ -53,7 +53,7 @@ def test_two_nodes_with_a_gpu_each() -> None:
 def test_two_nodes_with_a_fake_gpu_each(fake_environment: dict[str, str]) -> None:
     environment = {**fake_environment, "FAKE_CUDA_DEVICES": "2"}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (environment["PYTHONPATH"], os.environ["PYTHONPATH"])))
-    assert checks_of("ray_gpu_program.py", "fake", **environment) == ["gpus", "communicator"]
+    assert checks_of("ray_gpu_program.py", "fake", **environment) == ["gpus", "communicator", "apart"]
 
 
 @pytest.mark.skipif(not HAS_SERVICES, reason="ray[serve,train] is not installed: make test-ray-services")

@@ -139,6 +139,7 @@ def test_parts_of_the_workspace() -> None:
     assert assigned([()] * 6, apart) == ([0, 1024, 2048, 3072, 0, 1024], [(), (), (), (), (0,), (1,)], 4096)
     assert assigned([(), ()], apart, limit=2000) == ([0, 0], [(), (0,)], 1024)
     assert assigned([(), (), ()], object()) == ([0, 0, 0], [(), (0,), (1,)], 1024)
+    assert assigned([(), (0,), (0, 1), (0, 1, 2), (0,)], apart)[1] == [(), (0,), (1,), (2,), (0,)], "only the last ones"
     body = ControlAttributes("if", (0, 0), "bool", (2,), 0, ())
     steps = (StepAttributes(0, operand, (), ()), body, *(StepAttributes(0, operand, (), ()),) * 3)
     found = assign(ProgramAttributes((spec,), steps), [Built(apart, 1000)], 1 << 20)

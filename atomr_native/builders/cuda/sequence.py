@@ -29,6 +29,10 @@ class Step:
         These factors: a scalar of the message each, or two for a complex one.
     offsets : tuple of int
         Bytes from the address of each operand to where the step takes it to begin; empty: none.
+    alignment : int
+        0, or a power of two: the step is for messages all of whose operands start at its multiples.
+    apart : bool
+        Whether it is for all other messages instead.
     """
 
     run: Any
@@ -37,6 +41,8 @@ class Step:
     when: Literal["always", "zero", "nonzero"] = "always"
     factors: tuple[tuple[int, ...], ...] = ()
     offsets: tuple[int, ...] = ()
+    alignment: int = 0
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)

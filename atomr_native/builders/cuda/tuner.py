@@ -21,7 +21,7 @@ import numpy as np
 from ...errors import LibraryError, OutOfMemory, Unsupported
 from ...plans.tuning import Tuned, TuningKey, TuningStore
 
-__all__ = ["Backend", "Candidate", "Problem", "Progress", "Tuner"]
+__all__ = ["Backend", "Candidate", "Problem", "Progress", "Tuner", "gpu_of"]
 
 _log = logging.getLogger("atomr_native.worker")
 
@@ -113,6 +113,15 @@ class Backend(Protocol):
         """Copy, and wait."""
 
 
+def gpu_of(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts about a device on which results depend, for a `TuningKey`."""
+    return {
+        "name": str(facts.get("name", "")),
+        "compute_capability": list(facts.get("compute_capability", ())),
+        "multiprocessors": int(facts.get("multiprocessors", 0)),
+    }
+
+
 class Tuner:
     """Chooses candidates by measuring them, or from what is known.
 
@@ -145,11 +154,7 @@ class Tuner:
         self._backend, self._warm = backend, warm
         self._library = library
         self._version = version
-        self._gpu = {
-            "name": str(facts.get("name", "")),
-            "compute_capability": list(facts.get("compute_capability", ())),
-            "multiprocessors": int(facts.get("multiprocessors", 0)),
-        }
+        self._gpu = gpu_of(facts)
         self._store = store or TuningStore()
 
     def known(self, problem: Problem) -> Tuned | None:

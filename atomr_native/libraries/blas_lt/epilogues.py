@@ -3,7 +3,8 @@
 `silu`, ``x * sigmoid(x)``, and `squared_relu`, ``max(x, 0)**2``, take the product alone, `bias_residual` adds the
 operands ``bias``, a row, and ``residual``, a matrix.  ``*_forward`` add ``bias`` first, and store what the activation
 gets in ``aux``; ``*_backward`` take that as the operand ``x``, a matrix, and turn a gradient by the output into that by
-the input, with the bias gradient.
+the input, with the bias gradient.  `relu_gradient` takes a gradient, and the operand ``y``, a matrix that a ReLU has
+returned; it is 0 where that is 0.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from .custom_epilogue import CustomEpilogue
 
 __all__ = [
     "bias_residual",
+    "relu_gradient",
     "silu",
     "silu_backward",
     "silu_forward",
@@ -58,6 +60,10 @@ def _squared_relu_backward(acc: Any, x: Any) -> Any:
     return acc * (_ZERO if x <= _ZERO else x + x)
 
 
+def _relu_gradient(acc: Any, y: Any) -> Any:
+    return _ZERO if y <= _ZERO else acc
+
+
 def _bias_residual(acc: Any, bias: Any, residual: Any) -> Any:
     return acc + bias + residual
 
@@ -68,4 +74,5 @@ silu_backward = CustomEpilogue(_silu_backward, {"x": "matrix"}, bias_grad=True)
 squared_relu = CustomEpilogue(_squared_relu)
 squared_relu_forward = CustomEpilogue(_squared_relu_forward, {"bias": "row"}, aux=True)
 squared_relu_backward = CustomEpilogue(_squared_relu_backward, {"x": "matrix"}, bias_grad=True)
+relu_gradient = CustomEpilogue(_relu_gradient, {"y": "matrix"})
 bias_residual = CustomEpilogue(_bias_residual, {"bias": "row", "residual": "matrix"})

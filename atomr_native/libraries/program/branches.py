@@ -22,6 +22,8 @@ _PARTS: Final = 4
 class Workspaces:
     """What steps depend on, by data and by their use of workspaces, and the first byte of the workspace of each.
 
+    Steps of a graph are behind the last ones that they depend on; those before them are over then.
+
     Attributes
     ----------
     after : list of tuple of int
@@ -110,6 +112,7 @@ def assign(attributes: ProgramAttributes, built: list[Built], limit: int) -> Wor
                     offsets[at] = chosen * part
                     used = max(used, chosen + 1)
                 earlier[at] = _over(after[at], earlier)
+                after[at] = _nearest(after[at], earlier)
     return Workspaces([tuple(sorted(one)) for one in after], offsets, used * part)
 
 
@@ -119,6 +122,17 @@ def _over(after: set[int], earlier: dict[int, int]) -> int:
     for number in after:
         found |= earlier[number] | 1 << number
     return found
+
+
+def _nearest(after: set[int], earlier: dict[int, int]) -> set[int]:
+    """Return the steps that are not over anyway when others of them are: each is an edge of the graph.
+
+    A step whose temporaries take over the bytes of many would have as many edges, of which a launch costs the more.
+    """
+    over = 0
+    for number in after:
+        over |= earlier[number]
+    return {number for number in after if not over >> number & 1}
 
 
 def count_branches(attributes: ProgramAttributes, after: list[tuple[int, ...]]) -> int:

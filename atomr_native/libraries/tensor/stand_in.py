@@ -51,12 +51,12 @@ def _is_epilogue(tail: Tree, is_row: bool) -> bool:
 
 
 def _is_relu(tail: Tree, is_row: bool) -> bool:
-    """Whether a product of cuBLASLt is followed by a ReLU in place."""
+    """Whether a product of cuBLASLt has a ReLU as its epilogue, or is followed by one in place."""
     inner = before_relu(tail)
     return inner is not None and (not inner or _is_epilogue(inner, is_row))
 
 
-#: In the order in which they are tried.  bench/libraries/tensor/networks.py measures them; gains are those of an H100,
+#: In the order in which they are tried.  bench/libraries/tensor/tails.py measures them; gains are those of an H100,
 #: with cuBLASLt 13.1 and products of 2048 x 2048 x 2048; one of more than 1 is taken, of large products of 16 bits.
 #: They are called of the tail, and whether what it adds is a bias.
 RULES: Final = (

@@ -116,10 +116,7 @@ def tail_modes(output: tuple[int, ...], axes: int) -> tuple[int, ...]:
 
 
 def bias_of(tree: Tree) -> str:
-    """Return the operand that a tree adds to the result, if it does nothing else, as an epilogue of cuBLASLt; else "".
-
-    A ReLU is none of these: some of the library's kernels make 0 of NaN, and it does not say which; see `before_relu`.
-    """
+    """Return the operand that a tree adds to the result, if it does nothing else, as cuBLASLt's epilogue; else ""."""
     names = [str(node[1]) for node in tree if node[0] == "input"]
     last = tree[-1]
     return names[1] if len(names) == 2 and len(tree) == 3 and last[0] == "add" and set(last[1:]) == {0, 1} else ""
@@ -128,7 +125,8 @@ def bias_of(tree: Tree) -> str:
 def before_relu(tree: Tree) -> Tree | None:
     """Return what a tree does before it takes the maximum with 0 as its last step, empty for nothing; None for others.
 
-    That step may follow the rounding of what was before it, since both keep the order of numbers, and 0.
+    That step is an epilogue of cuBLASLt where the library's kernel keeps NaN, see `cuda.relu`.  Elsewhere it may follow
+    the rounding of what was before it, since both keep the order of numbers, and 0.
     """
     if tree[-1][0] != "maximum" or len(tree) < 3:
         return None

@@ -9,7 +9,7 @@ from typing import Any
 
 import atomr_native as an
 
-__all__ = ["Asker", "Bare", "Idle", "Keeper", "Summing"]
+__all__ = ["Asker", "Bare", "Idle", "Keeper", "Summing", "Taking"]
 
 
 class Idle(an.Actor):
@@ -50,6 +50,19 @@ class Keeper(an.Actor):
         for _ in range(count):
             ref.to_device(device).wait()
         return (time.perf_counter_ns() - start) / 1e3 / count
+
+
+class Taking(an.Actor):
+    """Copies arrays of another node to its GPU."""
+
+    def __init__(self, device: str) -> None:
+        self.device = self.context.system.device(device)
+
+    def receive(self, ref: Any) -> float:
+        """Return the microseconds of a copy, until it is there."""
+        start = time.perf_counter_ns()
+        ref.to_device(self.device).wait()
+        return (time.perf_counter_ns() - start) / 1e3
 
 
 class Bare:

@@ -7,7 +7,7 @@ from typing import Any
 __all__ = ["LIMIT_SECONDS", "pair", "reserved"]
 
 
-LIMIT_SECONDS = 60.0
+LIMIT_SECONDS = 30.0
 PARTS = {"ATOMR": (0.3, 1), "NCCL": (0.3, 1), "CUDA IPC": (0.2, 0)}
 
 

@@ -1,4 +1,4 @@
-"""Collectives over GPUs of two nodes on this machine, beside the communicator of one System."""
+"""Collectives over GPUs of two nodes on this machine, beside the communicator of one System, and arrays by NCCL."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 from bench.harness import Case, Setup, Unavailable
 
@@ -33,6 +34,53 @@ def sums(setup: Setup) -> None:
         setup.ratio(f"two nodes, {name}", f"one System, {name}")
 
 
+def crossings(setup: Setup) -> None:
+    """Arrays of node 0's GPU, taken to that of node 1 as from another machine; microseconds, until they are there.
+
+    Both are Systems of this program.  By NCCL, and by TCP as without a communicator that spans the two.
+    """
+    full = setup.count(1000) == 1000
+    for name, size in list(SIZES.items())[1:]:
+        nbytes = size if full else MIB
+        for what, least in (("by NCCL", 0), ("by TCP", 1 << 62)):
+            with setup.attempt(f"{what}, {name}"):
+                taker, source = setup.shared("two", _apart)
+                setup.add(f"{what}, {name}", _taken(taker, source.full((nbytes,), 1, "uint8"), least))
+        setup.ratio(f"by NCCL, {name}", f"by TCP, {name}")
+
+
+def _taken(taker: Any, array: Any, least: int) -> Callable[[], float]:
+    from atomr_native.ray import pairs  # type: ignore[import-untyped,unused-ignore]
+
+    def sample() -> float:
+        with patch.object(pairs, "LEAST", least), _failing(not least):
+            return float(taker.ask(array).result(LIMIT))
+
+    sample()
+    return sample
+
+
+@contextmanager
+def _failing(wanted: bool) -> Iterator[None]:
+    """Have arrays that come by TCP fail, if that is wanted."""
+    from atomr_native.ray.moving.client import Client  # type: ignore[import-untyped,unused-ignore]
+
+    if not wanted:
+        yield
+        return
+    with patch.object(Client, "take", side_effect=Unavailable("NCCL does not bring it")):
+        yield
+
+
+@contextmanager
+def _apart() -> Iterator[tuple[Any, Any]]:
+    from atomr_native.ray.moving.way import Way  # type: ignore[import-untyped,unused-ignore]
+    from bench.cases.clusters._actors import Taking
+
+    with _cluster() as (cluster, _), patch.object(Way, "near", property(lambda _: False)):
+        yield cluster.spawn(Taking, "cuda:1", node=1), cluster.device("node0/cuda:0")
+
+
 @contextmanager
 def _system() -> Iterator[Any]:
     import atomr_native as an  # type: ignore[import-untyped,unused-ignore]
@@ -46,6 +94,12 @@ def _system() -> Iterator[Any]:
 
 @contextmanager
 def _nodes() -> Iterator[list[Any]]:
+    with _cluster() as (_, actors):
+        yield actors
+
+
+@contextmanager
+def _cluster() -> Iterator[tuple[Any, list[Any]]]:
     import atomr_native as an  # type: ignore[import-untyped,unused-ignore]
     from atomr_native.ray import Cluster  # type: ignore[import-untyped,unused-ignore]
     from atomr_native.ray.in_process import InProcess  # type: ignore[import-untyped,unused-ignore]
@@ -63,7 +117,7 @@ def _nodes() -> Iterator[list[Any]]:
         for actor in actors:
             for note in actor.ask("notes").result(LIMIT):
                 raise Unavailable(note)
-        yield actors
+        yield cluster, actors
 
 
 def _one(comm: Any, count: int) -> Callable[[], float]:
@@ -92,4 +146,5 @@ def _two(actors: list[Any], count: int) -> Callable[[], float]:
 
 CASES = (
     Case("gpu_cluster_collectives", "Collectives over GPUs of two nodes", sums, devices=("cuda",), rounds=31),
+    Case("gpu_cluster_crossings", "Arrays of another node's GPU by NCCL", crossings, devices=("cuda",), rounds=15),
 )  # fmt: skip

@@ -22,6 +22,7 @@ PRODUCTS = (
     (_LAYER, "silu"),
     (_LAYER, "bias_residual"),
     (_LAYER, "silu_forward"),
+    (_LAYER, "relu_gradient"),
     (Product(4095, 4095, 4095, "bfloat16", turned=True), "default"),
     (Product(4095, 4095, 4095, "bfloat16", turned=True), "bias"),
     (Product(4094, 4094, 4094, "float16", turned=True), "default"),

@@ -61,8 +61,10 @@ def torch_einsum(subscripts: str, dtype: str, shapes: list[tuple[int, ...]], ind
     return gpu_peers.Calls({"run": run}, torch.cuda.synchronize)
 
 
-def cupy_cutensor(index: int) -> Any:
-    """CuPy, and its module of contractions; `Unavailable` where it finds no cuTENSOR with all its libraries."""
+def cupy_cutensor(index: int, dtype: str) -> Any:
+    """CuPy, and its module of contractions; `Unavailable` for bfloat16, and where it finds no whole cuTENSOR."""
+    if dtype == "bfloat16":
+        raise Unavailable("CuPy has no contractions of bfloat16: cuTENSOR answers CUTENSOR_STATUS_INVALID_VALUE")
     cupy = gpu_peers.cupy(index)
     try:
         from cupyx import cutensor  # type: ignore[import-not-found,import-untyped,unused-ignore]
@@ -73,7 +75,7 @@ def cupy_cutensor(index: int) -> Any:
 
 def cupy_contraction(subscripts: str, dtype: str, shapes: list[tuple[int, ...]], index: int) -> gpu_peers.Calls:
     """``cupyx.cutensor.contraction`` of two tensors into an array."""
-    cupy, cutensor = cupy_cutensor(index)
+    cupy, cutensor = cupy_cutensor(index, dtype)
     inputs, output = subscripts.split("->")
     modes = inputs.split(",")
     a, b = (cupy.zeros(shape, dtype) for shape in shapes)

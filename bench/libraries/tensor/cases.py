@@ -5,16 +5,18 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from bench.harness import Case, Setup
+from bench.harness import Bar, Case, Setup
 from bench.harness.calls import Operation, add_calls
 from bench.harness.common import PLACES, device
 from bench.harness.gpu import add_loop, waited
 from bench.libraries.tensor._expressions import EVERY, TURNS, add_expressions, name_cutensor
 
-__all__ = ["CASES", "CONTRACTIONS"]
+__all__ = ["BARS", "CASES", "CONTRACTIONS"]
 
 #: Extents of the matrices of a chain, as in twin.c.
 CHAIN = 64
+#: Rows of the square matrices of products.
+SQUARES = (1024, 2048, 4096)
 #: What is timed on a GPU: name, subscripts, dtype, extents of the modes, and extents in a quick run.
 SIZES: tuple[tuple[str, str, str, dict[str, int]], ...] = (
     ("product, 2048", "ij,jk->ik", "float32", dict.fromkeys("ijk", 2048)),
@@ -116,7 +118,7 @@ def products(setup: Setup) -> None:
     """Contractions that are products of matrices, beside the same products by `device.blas_lt`."""
     turns = setup.count(TURNS)
     for dtype in ("bfloat16", "float32"):
-        for n in (1024, 2048, 4096) if turns == TURNS else (16,):
+        for n in SQUARES if setup.dry or turns == TURNS else (16,):
             names = [f"atomr {kind}, {n}, {dtype}" for kind in ("tensor", "blas_lt")]
             for name in names:
                 with setup.attempt(name):
@@ -154,6 +156,25 @@ def float8(setup: Setup) -> None:
     setup.ratio(*names)
 
 
+BARS = (
+    *(
+        Bar(work, "gpu_tensor_lane", f"atomr {what}, sustained, {place}", limit, "x", f"C {what}, sustained",
+            part=place)
+        for work, what, limit in (
+            ("message of a contraction over a C loop", "ij,jk->ik, 32", 1.15),
+            ("einsum of five in one message over its C calls", f"chain of five, {CHAIN}", 1.3),
+        )
+        for place in PLACES
+    ),
+    *(
+        Bar("contractions that are products over blas_lt", "gpu_tensor_products", f"atomr tensor, {n}, {dtype}",
+            1 / 0.98, "x", f"atomr blas_lt, {n}, {dtype}", part=f"{n}, {dtype}")
+        for dtype in ("bfloat16", "float32")
+        for n in SQUARES
+    ),
+    Bar("contraction with many modes of size 2 over torch", "gpu_tensor", "atomr many modes of 2", 0.5, "x",
+        "torch many modes of 2"),
+)  # fmt: skip
 CASES = (
     Case("tensor", "Expressions over tensors", host),
     Case("gpu_tensor", "Expressions over tensors on a GPU", gpu, devices=("cuda",)),

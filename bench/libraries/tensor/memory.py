@@ -6,12 +6,12 @@ import math
 from functools import partial
 from typing import Any
 
-from bench.harness import Case, Setup, gpu_peers
+from bench.harness import Bar, Case, Setup, gpu_peers
 from bench.harness.bandwidth import COPY, add_copies, compare_copies, size, swept
 from bench.harness.common import device
 from bench.harness.gpu import ordinal
 
-__all__ = ["CASES"]
+__all__ = ["BARS", "CASES"]
 
 #: Name, subscripts, extents, dtype: 12 permutations ...
 PERMUTATIONS: tuple[tuple[str, dict[str, int], str], ...] = (
@@ -46,6 +46,10 @@ REDUCTIONS: tuple[tuple[str, dict[str, int], str, str], ...] = (
 _TORCH = {"sum": "sum", "max": "amax", "min": "amin", "mean": "mean"}
 
 
+def _title(subscripts: str, extents: dict[str, int], dtype: str) -> str:
+    return f"{subscripts} {'x'.join(map(str, extents.values()))} {dtype}"
+
+
 def permutations(setup: Setup) -> None:
     """12 permutations: microseconds in which 64 MiB are read or written, beside a copy's.
 
@@ -55,7 +59,7 @@ def permutations(setup: Setup) -> None:
     add_copies(setup, turns, shape)
     names = []
     for subscripts, extents, dtype in PERMUTATIONS:
-        what = f"{subscripts} {'x'.join(map(str, extents.values()))} {dtype}"
+        what = _title(subscripts, extents, dtype)
         source, output = subscripts.split("->")
         dims = tuple(min(extents[m], 4) if turns != 200 else extents[m] for m in source)
         axes = [source.index(m) for m in output]
@@ -92,7 +96,7 @@ def reductions(setup: Setup) -> None:
     add_copies(setup, turns, shape)
     names = []
     for subscripts, extents, dtype, op in REDUCTIONS:
-        what = f"{op} {subscripts} {'x'.join(map(str, extents.values()))} {dtype}"
+        what = f"{op} {_title(subscripts, extents, dtype)}"
         source, output = subscripts.split("->")
         dims = tuple(min(extents[m], 4) if turns != 200 else extents[m] for m in source)
         kept = tuple(dims[source.index(m)] for m in output)
@@ -120,6 +124,19 @@ def reductions(setup: Setup) -> None:
         setup.ratio(name, COPY)
 
 
+def _bars(work: str, case: str, names: list[str]) -> list[Bar]:
+    """Return the bars of what goes through memory: at 85 % of a copy's bandwidth, and as fast as torch."""
+    return [
+        Bar(f"{work} over {peer}", case, f"atomr {name}", limit, "x", under or f"torch {name}", part=name)
+        for peer, limit, under in (("a copy", 1 / 0.85, COPY), ("torch", 1.0, ""))
+        for name in names
+    ]
+
+
+BARS = (
+    *_bars("permutations", "gpu_tensor_permutations", [_title(*one) for one in PERMUTATIONS]),
+    *_bars("reductions", "gpu_tensor_reductions", [f"{op} {_title(*one)}" for *one, op in REDUCTIONS]),
+)
 CASES = (
     Case("gpu_tensor_permutations", "Permutations on a GPU", permutations, devices=("cuda",)),
     Case("gpu_tensor_reductions", "Reductions on a GPU", reductions, devices=("cuda",)),

@@ -1,4 +1,4 @@
-"""Networks of many tensors, functions after a contraction, and what plans cost: cold, warm and from disk."""
+"""Networks of many tensors, tensors of blocks, and what plans cost: cold, warm and from disk."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ import random
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from os import environ
-from typing import Any
 
-from bench.harness import Case, Setup, gpu_peers
+from bench.harness import Bar, Case, Setup, gpu_peers
 from bench.harness.common import device
 from bench.harness.gpu import add_peer, ordinal, waited
 from bench.harness.unavailable import Unavailable
 from bench.libraries.tensor._expressions import EVERY, TURNS, route_in
 
-__all__ = ["CASES"]
+__all__ = ["BARS", "CASES"]
 
 #: Operands of a network, and the extent of its bonds.
 NETWORKS = ((4, 64), (6, 32), (8, 32), (12, 16), (16, 12), (24, 8), (30, 8))
@@ -74,7 +72,7 @@ def networks(setup: Setup) -> None:
     memory of libraries lie, and its result; and what torch has allocated, with the workspace of cuBLAS.
     """
     turns = setup.count(TURNS)
-    for count, extent in NETWORKS if turns == TURNS else NETWORKS[:2]:
+    for count, extent in NETWORKS if setup.dry or turns == TURNS else NETWORKS[:2]:
         side = extent if turns == TURNS else 2
         what = f"{count} tensors, {extent}"
         with setup.attempt(ours := f"atomr {what}"):
@@ -97,73 +95,6 @@ def networks(setup: Setup) -> None:
             setup.add(theirs, partial(float, _torch_peak(count, side, ordinal(setup))), remark="MiB")
         setup.ratio(ours, peer)
         setup.ratio(peak, theirs)
-
-
-def _bias(result: Any, bias: Any) -> Any:
-    return result + bias
-
-
-def _relu_bias(result: Any, bias: Any) -> Any:
-    import numpy as np
-
-    return np.maximum(result + bias, 0)
-
-
-def _gate(result: Any, gate: Any) -> Any:
-    import numpy as np
-
-    return result / (1 + np.exp(-gate))
-
-
-def _tailed(dev: Any, n: int, tail: Any, route: str) -> tuple[Any, list[Any]]:
-    """Return the request of a product with a function after it, and its operands."""
-    import atomr_native as an
-
-    a, b, out = (dev.zeros((n, n), "bfloat16") for _ in range(3))
-    more = {} if tail is None else {"bias": dev.zeros((n,), "bfloat16")}
-    if tail is _gate:
-        more = {"gate": dev.zeros((n, n), "bfloat16")}
-    request = an.EinsumRequest(
-        subscripts="ij,jk->ik", operands=(a, b), out=out, tail=tail, tail_operands=more, route=route
-    )
-    return request, [a, b, *more.values()]
-
-
-def tails(setup: Setup) -> None:
-    """Functions after a product of bfloat16 matrices, beside the bare product.
-
-    By cuBLASLt, with an epilogue or with kernels after it, and by one kernel of CUTLASS, which compiles before the
-    measurement; without a library's name: as planned.
-    """
-    turns = setup.count(TURNS)
-    full = turns == TURNS
-    sizes = (2048, 4096, 8192) if full else (16,)
-    routes = {"": "auto", ", cuBLASLt": "blas_lt", ", CUTLASS": "cutlass"}
-    if full and not setup.dry:
-        with setup.attempt("kernels compiled"):  # all at once
-            setup.need()
-            dev = device(setup, "process")
-            wanted = [(sizes[0], _relu_bias), *((n, _gate) for n in sizes)]
-            with ThreadPoolExecutor(len(wanted)) as pool:
-                for job in [pool.submit(dev.tensor.plan, _tailed(dev, *one, "cutlass")[0]) for one in wanted]:
-                    job.exception()  # which its contender shows
-    for n in sizes:
-        bare = f"atomr bare, {n}"
-        names: dict[str, tuple[Any, str]] = {bare: (None, "auto"), f"atomr bias, {n}": (_bias, "auto")}
-        for what, tail in (("relu of bias", _relu_bias), ("gate", _gate)):
-            some = routes if full and (tail is _gate or n == sizes[0]) else {"": "auto"}
-            names |= {f"atomr {what}, {n}{library}": (tail, route) for library, route in some.items()}
-        for name, (tail, route) in names.items():
-            with setup.attempt(name):
-                request, operands = _tailed(device(setup, "process"), n, tail, route)
-                plan = device(setup, "process").tensor.plan(request).wait(60.0)
-                run = partial(plan.tell, *operands, out=request.out)
-                sample = waited(run, request.out.wait, turns, min(EVERY, turns))
-                setup.add(name, sample, flops=2.0 * n**3, remark=route_in(plan.notes))
-            if name != bare:
-                setup.ratio(name, bare)
-            if name.endswith(", CUTLASS"):
-                setup.ratio(name.replace("CUTLASS", "cuBLASLt"), name)
 
 
 def blocks(setup: Setup) -> None:
@@ -272,9 +203,20 @@ def plans(setup: Setup) -> None:
         setup.add(name, warm)
 
 
+BARS = (
+    *(
+        Bar(work, "gpu_tensor_networks", f"atomr {what}{more}", 1.0, "x", f"opt_einsum {what}{more}", part=what)
+        for work, more in (
+            ("networks of tensors over opt_einsum with torch", ""),
+            ("peak of memory of networks over opt_einsum with torch", ", memory"),
+        )
+        for count, extent in NETWORKS
+        for what in (f"{count} tensors, {extent}",)
+    ),
+    Bar("tuned plan of a contraction from disk", "gpu_tensor_plans", "atomr from disk: tuned", 50.0, "ms"),
+)  # fmt: skip
 CASES = (
     Case("gpu_tensor_networks", "Networks of tensors on a GPU", networks, devices=("cuda",)),
-    Case("gpu_tensor_tails", "Functions after a contraction", tails, devices=("cuda",)),
     Case("gpu_tensor_blocks", "Tensors of blocks on a GPU", blocks, devices=("cuda",)),
     Case("gpu_tensor_plans", "Plans of contractions", plans, unit="ms", devices=("cuda",)),
 )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from bench.harness import Case, Setup
+from bench.harness import Bar, Case, Setup
 from bench.harness.gpu import add_peer, ordinal
 from bench.harness.unavailable import Unavailable
 from bench.libraries.tensor._expressions import (
@@ -21,7 +22,7 @@ from bench.libraries.tensor._expressions import (
 )
 from bench.libraries.tensor.cases import CONTRACTIONS
 
-__all__ = ["CASES"]
+__all__ = ["BARS", "CASES"]
 
 #: Calls of a sample, with one wait at its end; and of contractions of more multiplications than that, which take
 #: milliseconds.
@@ -53,7 +54,7 @@ def tccg(setup: Setup, dtype: str, *, tuned: bool = False, order: str = "C") -> 
     in the cache.
     """
     full = setup.count(CALLS) == CALLS
-    chosen = [CONTRACTIONS[i] for i in (_in_turn(48, 7) if tuned else range(48))][:: 1 if full else 12]
+    chosen = [CONTRACTIONS[i] for i in (_in_turn(48, 7) if tuned else range(48))][:: 1 if full or setup.dry else 12]
     kinds: dict[str, dict[str, Any]] = {
         "atomr": {"order": order}, **({"atomr tuned": {"tune": 0.8}} if tuned else {})
     }  # fmt: skip
@@ -64,7 +65,7 @@ def tccg(setup: Setup, dtype: str, *, tuned: bool = False, order: str = "C") -> 
         with setup.attempt("CuPy found", kind="peer"):  # once, since it may take long to fail
             setup.need()
             try:
-                cupy_cutensor(ordinal(setup))
+                cupy_cutensor(ordinal(setup), dtype)
             except Unavailable:
                 peers.pop("CuPy")
                 raise
@@ -94,6 +95,31 @@ def tccg(setup: Setup, dtype: str, *, tuned: bool = False, order: str = "C") -> 
             setup.ratio(f"{kind}, mean", f"{peer}, mean")
 
 
+#: Types by the ends of their cases' names, and their peers.
+_PEERS: Mapping[str, tuple[str, ...]] = {
+    "": tuple(PEERS), "_float64": tuple(PEERS), "_bfloat16": ("torch", "nvmath")
+}  # fmt: skip
+BARS = (
+    *(
+        Bar("TCCG over torch, CuPy and nvmath, mean", f"gpu_tccg{suffix}", "atomr, mean", 1.0, "x", f"{peer}, mean",
+            part=f"{suffix.lstrip('_') or 'float32'}, {peer}")
+        for suffix, peers in _PEERS.items()
+        for peer in peers
+    ),
+    *(
+        Bar(f"TCCG over torch, CuPy and nvmath, {suffix.lstrip('_') or 'float32'}", f"gpu_tccg{suffix}",
+            f"atomr {text}", 1 / 0.95, "x", f"{peer} {text}", part=f"{text}, {peer}")
+        for suffix, peers in _PEERS.items()
+        for text in CONTRACTIONS
+        for peer in peers
+    ),
+    *(
+        Bar("TCCG tuned over torch, CuPy and nvmath, mean", "gpu_tccg_tuned", "atomr tuned, mean", 1 / 1.05, "x",
+            f"{peer}, mean", part=peer)
+        for peer in PEERS
+    ),
+    Bar("TCCG in any order over nvmath, mean", "gpu_tccg_any", "atomr, mean", 1.0, "x", "nvmath, mean"),
+)  # fmt: skip
 CASES = (
     *(
         Case(

@@ -63,6 +63,15 @@ static const char *const compute_names[] = {
     "CUTENSOR_COMPUTE_DESC_3XTF32", "CUTENSOR_COMPUTE_DESC_32F",  "CUTENSOR_COMPUTE_DESC_64F",
     "CUTENSOR_COMPUTE_DESC_9X16BF", "CUTENSOR_COMPUTE_DESC_8XINT8", "CUTENSOR_COMPUTE_DESC_4X16F"};
 
+/* The versions from which on it has them, of those that not all allowed versions have. */
+static const char *since(int64_t compute) {
+    switch (compute) {
+    case ATOMR_TENSOR_9X16BF: return "2.2.1 or later";
+    case ATOMR_TENSOR_8XINT8: return "2.4 or later";
+    default: return "a later version";
+    }
+}
+
 /* A tensor's descriptor, and its modes. */
 static cutensorStatus_t describe(const atomr_tensor_plan *p, int t, uint64_t alignment, cutensorTensorDescriptor_t *made,
                                  int32_t *modes) {
@@ -178,8 +187,10 @@ int atomr_tensor_new(atomr_cuda *cuda, const atomr_tensor_spec *spec, atomr_tens
     if (code != ATOMR_OK) return code;
     const cutensorComputeDescriptor_t compute = atomr_cutensor_compute(compute_names[spec->compute]);
     if (!compute)
-        return atomr_unsupported(failure, "tensor", "compute", "cuTENSOR %zu has no compute type %s; later versions have it",
-                                 atomr_cutensor_library.version, compute_names[spec->compute]);
+        return atomr_unsupported(failure, "tensor", "compute", "cuTENSOR %zu.%zu.%zu has no compute type %s; allowed: %s",
+                                 atomr_cutensor_library.version / 10000, atomr_cutensor_library.version / 100 % 100,
+                                 atomr_cutensor_library.version % 100, compute_names[spec->compute],
+                                 since(spec->compute));
     atomr_tensor_plan *const p = calloc(1, sizeof *p);
     if (!p) return atomr_refused(failure, ATOMR_OUT_OF_MEMORY, "no host memory for a plan of cuTENSOR");
     p->t = o->t;

@@ -76,7 +76,8 @@ COMPUTE(3XTF32)
 COMPUTE(32F)
 COMPUTE(64F)
 COMPUTE(9X16BF)
-COMPUTE(8XINT8)
+static struct cutensorComputeDescriptor compute_8XINT8 = {"8XINT8"};
+cutensorComputeDescriptor_t CUTENSOR_COMPUTE_DESC_8XINT8 = &compute_8XINT8; /* NULL with $FAKE_CUDA_TENSOR_OLD */
 
 static float bits(uint32_t b) {
     float x;
@@ -236,6 +237,7 @@ size_t cutensorGetVersion(void) { return 20300; }
 size_t cutensorGetCudartVersion(void) { return 13000; }
 cutensorStatus_t cutensorCreate(cutensorHandle_t *handle) {
     const CUresult refusal = fake_refusal(__func__);
+    if (getenv("FAKE_CUDA_TENSOR_OLD")) CUTENSOR_COMPUTE_DESC_8XINT8 = NULL;
     *handle = refusal ? NULL : calloc(1, sizeof **handle);
     fake_tensor_handles += *handle != NULL;
     return refusal ? (cutensorStatus_t)refusal : *handle ? 0 : CUTENSOR_STATUS_ALLOC_FAILED;

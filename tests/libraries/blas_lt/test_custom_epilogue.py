@@ -152,6 +152,9 @@ def test_shipped_epilogues(device: an.Device) -> None:
         put(a), put(b), epilogue=epilogues.bias_residual, operands={"bias": put(bias), "residual": put(more)}
     )
     close(got, x + bias.astype(float) + more.astype(float), "bfloat16")
+    y = device.blas_lt.matmul(put(a), put(b), epilogue="relu_bias", bias=put(bias))
+    got = device.blas_lt.matmul(put(a), put(b), epilogue=epilogues.relu_gradient, operands={"y": y})
+    close(got, x * (y.numpy() > 0), "bfloat16")
 
 
 def test_shipped_epilogues_hide_no_nan(device: an.Device) -> None:
@@ -166,6 +169,8 @@ def test_shipped_epilogues_hide_no_nan(device: an.Device) -> None:
     got = device.blas_lt.matmul(ones, one, epilogue=backward, operands={"x": x})
     np.testing.assert_array_equal(got.out.numpy(), want)
     assert math.isnan(got.bias_grad.numpy()[0])
+    got = device.blas_lt.matmul(x, one, epilogue=epilogues.relu_gradient, operands={"y": ones})
+    np.testing.assert_array_equal(got.numpy(), values)
 
 
 def test_float8_with_scales(device: an.Device) -> None:

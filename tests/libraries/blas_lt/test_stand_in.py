@@ -94,6 +94,57 @@ def pair(acc: Any, bias: Any, full: Any) -> Any:
     return y * full, y
 
 
+@pytest.mark.parametrize(
+    ("shapes", "out_dtype"),
+    [(((), (1,)), "float32"), (((6, 1), (1, 10)), "int8"), ((None, (1, 10)), "float32")],
+    ids=["one", "outer", "of b"],
+)
+def test_scales(device: an.Device, shapes: tuple[Any, Any], out_dtype: str) -> None:
+    a, b = (device.put(RNG.integers(-9, 9, shape).astype("i1")) for shape in ((6, 64), (10, 64)))
+    of_a, of_b = (None if shape is None else device.put(RNG.uniform(0.01, 0.1, shape).astype("f4")) for shape in shapes)
+    how = {"a": a, "b": b, "trans_b": True, "a_scale": of_a, "b_scale": of_b, "out_dtype": out_dtype, "alpha": -0.5}
+    same(*both(device, **how))
+    bias = device.put(values(10))
+    c = device.put(values(6, 10) if out_dtype == "float32" else RNG.integers(-9, 9, (6, 10)).astype("i1"))
+    c_scale, d_scale = (device.put(np.array(x, "f4")) for x in (0.25, 3.0))
+    how |= {"bias": bias, "c": c, "beta": 2.0, "c_scale": c_scale, "d_scale": d_scale, "epilogue": "relu_bias"}
+    same(*both(device, **how))
+    amax = device.put(np.array([7], "f4"))
+    for given in (True, amax):
+        found, expected = both(device, **how, amax=given)
+        same(found, expected)
+        assert found.amax.numpy().item() > 1
+
+
+def test_the_largest_magnitude_is_that_of_what_is_stored_apart_from_aux(device: an.Device) -> None:
+    a, b, d_scale = device.put(values(6, 24)), device.put(values(24, 10)), device.put(np.array([0.5], "f4"))
+    found, expected = both(device, a=a, b=b, epilogue="gelu_aux", amax=True, d_scale=d_scale)
+    same(found, expected)
+    assert found.amax.numpy() == np.abs(found.out.numpy()).max() * 2
+
+
+def test_a_scale_in_front_of_an_epilogue_of_ones_own(device: an.Device) -> None:
+    pytest.importorskip("numba.cuda", reason="numba-cuda is not installed")
+    a, b = (RNG.integers(-9, 9, shape).astype("i1") for shape in ((6, 64), (64, 10)))
+    of_b, bias = RNG.uniform(0.01, 0.1, (1, 10)).astype("f4"), values(10)
+    found = device.blas_lt.matmul(
+        device.put(a), device.put(b.T.copy()), trans_b=True, b_scale=device.put(of_b), out_dtype="float32",
+        epilogue=an.CustomEpilogue(moved, {"by": "row"}), operands={"by": device.put(bias)},
+        route="cutlass",
+    )  # fmt: skip
+    np.testing.assert_allclose(found.numpy(), (a.astype("f4") @ b) * of_b + bias, rtol=1e-5, atol=1e-5)
+
+
+def test_a_bias_for_each_matrix(device: an.Device) -> None:
+    a, b, bias = (device.put(values(*shape)) for shape in ((2, 6, 24), (2, 24, 10), (2, 10)))
+    same(*both(device, a=a, b=b, bias=bias, epilogue="relu_bias"))
+
+
+def moved(acc: Any, by: Any) -> Any:
+    return acc + by
+
+
+moved.in_c = "x0 + x1"  # type: ignore[attr-defined]
 everything.in_c = "(x0 + x1) * x2 * x3 + x4"  # type: ignore[attr-defined]
 pair.in_c = "(x0 + x1) * x2", "x0 + x1"  # type: ignore[attr-defined]
 KINDS = {"bias": "row", "per_row": "column", "gate": "scalar", "full": "matrix"}
@@ -134,15 +185,16 @@ def test_an_epilogue_of_ones_own(device: an.Device, batch: tuple[int, ...], spre
         ({"compute": "float32_pedantic"}, "compute='float32_pedantic'; allowed: float32"),
         ({"dtype": "complex64"}, "route='cutlass'"),
         ({"dtype": "int8", "out_dtype": "int32"}, "D of int32"),
-        ({"batched": True}, r"bias of shape \(2, 10\); allowed: \(N,\)"),
+        ({"batched": True, "amax": True}, r"amax of a batch \(2,\); allowed: without it"),
+        ({"dtype": "float8_e4m3fn", "blocks": True}, r"a_scale of shape \(6, 2\), of blocks of K; allowed: one"),
     ],
 )
 def test_refusals(device: an.Device, how: dict[str, Any], words: str) -> None:
     how = dict(how)
-    dtype, lead = how.pop("dtype", "float32"), (2,) if how.get("batched") else ()
-    a, b = device.zeros((*lead, 6, 24), dtype), device.zeros((*lead, 24, 10), dtype)
-    if how.pop("batched", False):
-        how |= {"bias": device.zeros((2, 10), dtype), "epilogue": "bias"}
+    dtype, lead = how.pop("dtype", "float32"), (2,) if how.pop("batched", False) else ()
+    a, b = device.zeros((*lead, 6, 256), dtype), device.zeros((*lead, 256, 10), dtype)
+    if how.pop("blocks", False):
+        how |= {"a_scale": device.zeros((6, 2), "float32"), "b_scale": device.zeros((2, 10), "float32")}
     for call in (device.blas_lt.plan, device.blas_lt.matmul):
         with pytest.raises(an.Unsupported, match=words):
             call(a, b, route="cutlass", **how)
@@ -326,6 +378,9 @@ def test_an_epilogue_of_ones_own_on_a_gpu() -> None:
             assert found is not None
             np.testing.assert_allclose(found.numpy().astype("f8"), want, rtol=1e-2, atol=1e-2)
         z = gpu.put(values(512, 384), dtype="bfloat16")
+        made = gpu.blas_lt.matmul(a, b.T, route="cutlass", epilogue=epilogues.relu_gradient, operands={"y": z})
+        want = (a.numpy().astype("f8") @ w.T) * (z.numpy() > 0)
+        np.testing.assert_allclose(made.numpy().astype("f8"), want, rtol=1e-2, atol=1e-2 * np.abs(want).max())
         how = {"epilogue": epilogues.silu_backward, "operands": {"x": z}}
         made = gpu.blas_lt.matmul(a, b.T, route="cutlass", **how)
         y, s = a.numpy().astype("f8") @ w.T, 1 / (1 + np.exp(-z.numpy().astype("f8")))
@@ -335,3 +390,28 @@ def test_an_epilogue_of_ones_own_on_a_gpu() -> None:
         np.testing.assert_allclose(
             made.bias_grad.numpy(), want.sum(0), rtol=1e-3, atol=1e-3 * np.abs(want).sum(0).max()
         )
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(importlib.util.find_spec("cutlass_library") is None, reason="nvidia-cutlass is not installed")
+@pytest.mark.parametrize("outer", [False, True])
+def test_scales_and_the_largest_magnitude_on_a_gpu(outer: bool) -> None:
+    m, n, k = 264, 144, 256
+    with an.System() as system:
+        gpu, host = system.device("cuda:0"), system.device("host")
+        x, y, bias = values(m, k), values(n, k), values(n)
+        shapes = ((m, 1), (1, n)) if outer else ((), (1,))
+        of_a, of_b = (RNG.uniform(0.5, 2, shape).astype("f4") for shape in shapes)
+        results = []
+        for device, how in ((gpu, {"route": "cutlass"}), (host, {})):
+            a, b = (device.put(one, dtype="float8_e4m3fn") for one in (x, y))
+            results.append(
+                device.blas_lt.matmul(
+                    a, b, trans_b=True, a_scale=device.put(of_a), b_scale=device.put(of_b), out_dtype="bfloat16",
+                    bias=device.put(bias, dtype="bfloat16"), epilogue="relu_bias", amax=True,
+                    d_scale=device.put(np.array(0.25, "f4")), **how,
+                )
+            )  # fmt: skip
+        found, expected = ([one.numpy().astype("f8") for one in (result.out, result.amax)] for result in results)
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=2.0**-6, atol=2.0**-8 * np.abs(other).max())

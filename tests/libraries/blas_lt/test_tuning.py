@@ -296,7 +296,7 @@ def test_files_of_the_first_format_are_read(tmp_path: Path) -> None:
             read(path)
 
 
-def test_damage_is_noticed(tmp_path: Path) -> None:
+def test_damage_is_noticed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = TuningStore(tmp_path / "store")
     key, value = entry(7)
     store.keep(key, value)
@@ -316,6 +316,12 @@ def test_damage_is_noticed(tmp_path: Path) -> None:
     ):
         path.write_bytes(bad)
         assert store.find(key) is None
+    assert [record.getMessage() for record in caplog.records] == [
+        f"the tuning result {path} is damaged and not used; tuning measures it again"
+    ]
+    path.unlink()
+    assert store.find(key) is None
+    assert len(caplog.records) == 1
     assert list(TuningStore(tmp_path / "elsewhere").entries(OPERATION)) == []
     file = tmp_path / "file.json"
     write_file(file, [])

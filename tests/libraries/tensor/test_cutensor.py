@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -111,6 +112,22 @@ def test_the_library_is_first_where_the_other_needs_copies(device: an.Device) ->
     a, b = random((30, 20, 10)), random((20, 10, 40))
     assert verify(device, "ijk,jkl->il", [a, b]) == ("abc,bcd->ad: cuBLASLt",)
     assert verify(device, "ijk,kjl->il", [a, random((10, 20, 40))]) == ("abc,cbd->ad: cuTENSOR",)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "columns", "note"),
+    [("float64", 1024, "cuBLASLt, after copies of A"), ("float64", 1023, "cuTENSOR"), ("float32", 1024, "cuTENSOR")],
+)
+def test_a_copy_is_worth_a_long_product_of_float64(device: an.Device, dtype: str, columns: int, note: str) -> None:
+    """And not where there is no room for it beside the library's workspace."""
+    arrays = [random((2, 4, 2), dtype), random((2, 2, columns), dtype)]
+    assert verify(device, "cad,cdb->ab", arrays) == (f"abc,acd->bd: {note}",)
+
+
+def test_there_is_no_copy_without_room_for_it(fake_environment: dict[str, str]) -> None:
+    with using(fake_environment), an.System(standby="off", workspace_limit=1 << 20) as system:
+        arrays = [random((2, 4, 2)), random((2, 2, 1024))]
+        assert verify(system.device("cuda:0"), "cad,cdb->ab", arrays) == ("abc,acd->bd: cuTENSOR",)
 
 
 @pytest.mark.parametrize("dtype", EPS)
@@ -314,6 +331,15 @@ def test_compute_types(device: an.Device, compute: str, dtype: str) -> None:
         assert error.rule == "tensor.compute" or "cutensor" in str(error)  # noqa: PT017
 
 
+def test_a_version_without_a_compute_type_names_those_that_have_it(fake_environment: dict[str, str]) -> None:
+    with using({**fake_environment, "FAKE_CUDA_TENSOR_OLD": "1"}), an.System(standby="off") as system:
+        x = system.device("cuda:0").zeros((8, 8), "float64")
+        text = r"cuTENSOR 2\.3\.0 has no compute type CUTENSOR_COMPUTE_DESC_8XINT8; allowed: 2\.4 or later"
+        with pytest.raises(an.Unsupported, match=text) as caught:
+            x.device.tensor.einsum("ij,jk->ik", x, x, compute="8xint8").wait()
+        assert caught.value.rule == "tensor.compute"
+
+
 def test_emulated_types_have_no_other_route() -> None:
     x = np.zeros((2, 2), "float32")
     for route in ("blas_lt", "kernel"):
@@ -329,6 +355,27 @@ def test_emulated_types_have_no_other_route() -> None:
 def without(fake_environment: dict[str, str]) -> Iterator[an.Device]:
     with using({**fake_environment, "ATOMR_NATIVE_CUTENSOR": "/nowhere/libcutensor.so.2"}), an.System() as system:
         yield system.device("cuda:0")
+
+
+def test_the_library_is_opened_for_the_first_plan_that_asks_for_it(
+    fake_environment: dict[str, str], tmp_path: Path
+) -> None:
+    copy = shutil.copy(fake_environment["ATOMR_NATIVE_CUTENSOR"], tmp_path / "libcutensor.so.2")
+    with using({**fake_environment, "ATOMR_NATIVE_CUTENSOR": str(copy)}), an.System(standby="off") as system:
+        device = system.device("cuda:0")
+        x = device.put(random((24, 24)))
+
+        def is_open() -> bool:
+            return str(copy) in Path(f"/proc/{device.worker_pid}/maps").read_text()
+
+        for found in (
+            device.tensor.einsum("ij,jk->ik", x, x), device.tensor.reduce("sum", "ij->j", x),
+            device.tensor.permute("ij->ji", x), device.tensor.binary("ij,ji->ij", x, x),
+        ):  # fmt: skip
+            found.wait()
+        assert not is_open()
+        device.tensor.plan(an.EinsumRequest(subscripts="ij,jk->ik", operands=(x, x), route="cutensor")).wait(60)
+        assert is_open()
 
 
 def test_without_the_package_its_route_is_refused_and_others_do(without: an.Device) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -108,6 +109,48 @@ def test_slices_fit_the_limit(network: tuple[Subscripts, tuple[int, ...]], limit
         return
     made = contractions(subscripts, path.steps)
     assert peak_elements(made, sliced_extents(extents, path.slices), len(subscripts.inputs)) <= limit
+
+
+def ring(count: int, chords: int) -> tuple[Subscripts, tuple[int, ...]]:
+    """A ring of tensors with chords, of which two bonds are open."""
+    pairs = [(i, (i + 1) % count) for i in range(count)] + [(i, (7 * i + 3) % count) for i in range(chords)]
+    modes: list[list[int]] = [[] for _ in range(count)]
+    for bond, ends in enumerate(pairs):
+        for end in ends:
+            modes[end].append(bond)
+    modes[0].append(len(pairs))
+    modes[count // 2].append(len(pairs) + 1)
+    given = [*modes, [len(pairs), len(pairs) + 1]]
+    return parse(given, [len(term) for term in modes]), (3,) * (len(pairs) + 2)
+
+
+def test_opt_einsum_searches_for_many_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond those of which all orders are compared, where it is installed; else a greedy search does."""
+    opt_einsum = pytest.importorskip("opt_einsum")
+    few, many = ring(MOST_OPTIMAL, 0), ring(30, 9)
+    asked: list[int] = []
+    search = opt_einsum.paths.auto
+
+    def auto(inputs: list[frozenset[int]], *rest: object) -> object:
+        asked.append(len(inputs))
+        return search(inputs, *rest)
+
+    monkeypatch.setattr(opt_einsum.paths, "auto", auto)
+    find_path(*few)
+    path = find_path(*many)
+    assert asked == [30]
+    terms = ["".join(map(opt_einsum.get_symbol, modes)) for modes in (*many[0].inputs, many[0].output)]
+    text = f"{','.join(terms[:-1])}->{terms[-1]}"
+    _, said = opt_einsum.contract_path(text, *[(3,) * (len(term)) for term in terms[:-1]], shapes=True, optimize="auto")
+    assert cost(*many, path) <= said.opt_cost
+    arrays = [np.random.default_rng(i).standard_normal((3,) * len(term)) / 3 for i, term in enumerate(terms[:-1])]
+    with an.System() as system:
+        device = system.device("host")
+        found = device.tensor.einsum(text, *map(device.put, arrays)).numpy()
+    assert np.allclose(found, opt_einsum.contract(text, *arrays))
+    monkeypatch.setitem(sys.modules, "opt_einsum", None)  # as where it is not installed
+    assert find_path(*many).steps == find_path(*many, "greedy").steps
+    assert asked == [30, 30]
 
 
 def test_a_limit_that_nothing_fits() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from fake_cuda import using
 from scipy import special
 
 import atomr_native as an
@@ -60,7 +63,7 @@ def notes(device: an.Device, request: an.EinsumRequest) -> str:
     [*(("ij,jk->ik", ((24, 30), (30, 20)), dtype) for dtype in EPS),
      ("bji,bjk->bik", ((3, 30, 24), (3, 30, 20)), "float16")],
 )  # fmt: skip
-def test_a_bias_is_an_epilogue_and_a_relu_follows_in_place(
+def test_a_bias_and_a_relu_are_an_epilogue(
     device: an.Device, cuda_engine: str, dtype: str, subscripts: str, shapes: tuple[tuple[int, ...], ...]
 ) -> None:
     a, b = (random(shape, dtype) for shape in shapes)
@@ -76,12 +79,102 @@ def test_a_bias_is_an_epilogue_and_a_relu_follows_in_place(
         close(device.tensor.tell(request).numpy(), want, 20, EPS[dtype])
         if device.name.startswith("cuda"):
             said = notes(device, request)
-            biased, rectified = "cuBLASLt with a bias" in said, "a ReLU in place" in said
-            assert biased + rectified > 0 or "a kernel after it" in said
-            if cuda_engine == "fake" or dtype == "float64":  # the library may have no such epilogue for a product
-                assert biased == (dtype != "float64" and tail is not relu)
-                assert rectified == (tail is relu or (tail is relu_bias and dtype != "float64"))
-                assert ("a kernel after it" in said) != (biased or rectified)
+            epilogue = {relu_bias: "a bias and a ReLU", add_bias: "a bias", relu: "a ReLU"}[tail]
+            if dtype == "float64":  # which has no epilogues
+                assert ("a ReLU in place" if tail is relu else "a kernel after it") in said
+            elif cuda_engine == "fake":
+                assert said.endswith(f": cuBLASLt with {epilogue}")
+            else:  # the library may have no such epilogue for a product, or one that makes 0 of NaN
+                assert any(f in said for f in (f"with {epilogue}", "a ReLU in place", "a kernel after it"))
+
+
+#: By the alignment of operands for which the library's algorithm makes 0 of NaN; None: for none.
+RELU_NOTES = {
+    None: "cuBLASLt with a bias and a ReLU",
+    256: "cuBLASLt with a bias, and a ReLU in place",
+    **{
+        alignment: f"cuBLASLt with a bias and a ReLU for operands at multiples of {least} bytes, else cuBLASLt with a "
+        f"bias, and a ReLU in place"
+        for alignment, least in ((16, 256), (2, 16))
+    },
+}
+
+
+@pytest.mark.parametrize("alignment", [2, 16, 256])
+def test_a_relu_that_makes_0_of_nan_is_not_taken(
+    fake_environment: dict[str, str], tmp_path: Path, alignment: int
+) -> None:
+    """Each alignment of operands has an algorithm, of which one is such."""
+    environment = {**fake_environment, "ATOMR_NATIVE_CACHE": str(tmp_path), "FAKE_CUDA_LT_RELU": str(alignment)}
+    with using(environment), an.System(standby="off") as system:
+        device = system.device("cuda:0")
+        for m, k, n in ((24, 32, 16), (1, 30, 1), (33, 1, 7)):
+            tail = {"tail": relu_bias, "tail_operands": {"bias": device.ones((n,), "float16")}}
+            b = random((k, n), "float16")
+            plans = set()
+            for before in (0, 8, 1):  # operands at multiples of 256, 16 and 2 bytes
+                a = random((m, k), "float16")
+                a[0, 0] = np.nan
+                x = device.put(np.concatenate([np.zeros(before, "float16"), a.ravel()]))[before:].reshape(m, k)
+                request = an.EinsumRequest(subscripts="ij,jk->ik", operands=(x, device.put(b)), route="blas_lt", **tail)
+                assert notes(device, request).endswith(RELU_NOTES[alignment])
+                plans.add(device.tensor.plan(request))
+                found = device.tensor.tell(request).numpy()
+                assert np.isnan(found[0]).all()
+                close(found[1:], np.maximum(a[1:].astype(float) @ b.astype(float) + 1, 0), 40, EPS["float16"])
+            assert len(plans) == 1
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_what_a_run_on_nan_has_shown_is_kept(fake_environment: dict[str, str], tmp_path: Path, first: bool) -> None:
+    """Others on the machine know it, unless the file is damaged."""
+    for drops, want in ((first, first), (not first, first), (not first, not first)):
+        environment = {**fake_environment, "ATOMR_NATIVE_CACHE": str(tmp_path)}
+        environment |= {"FAKE_CUDA_LT_RELU": "256"} if drops else {}
+        with using(environment), an.System(standby="off") as system:
+            device = system.device("cuda:0")
+            x = device.ones((24, 24), "float16")
+            request = an.EinsumRequest(
+                subscripts="ij,jk->ik", operands=(x, x), tail=relu_bias, tail_operands={"bias": x[0]}, route="blas_lt"
+            )
+            assert notes(device, request).endswith(RELU_NOTES[256 if want else None])
+        (kept,) = (tmp_path / "tuning").rglob("*.json")
+        assert json.loads(kept.read_text())["value"] == (0 if want else 1)
+        if drops != first:
+            kept.write_bytes(kept.read_bytes()[:40])
+
+
+def test_a_way_that_is_not_taken_leaves_no_memory_behind(fake_environment: dict[str, str], tmp_path: Path) -> None:
+    """Of the copies of an operand for a ReLU of the library's, which the plan does without."""
+    environment = {**fake_environment, "ATOMR_NATIVE_CACHE": str(tmp_path), "FAKE_CUDA_LT_RELU": "256"}
+    with using(environment), an.System(standby="off") as system:
+        device = system.device("cuda:0")
+        operands = [device.ones((16, 24, 32), "float32"), device.ones((32, 24, 16), "float32")]
+        found = []
+        for deterministic in (False, True):  # which does not try that way
+            request = an.EinsumRequest(
+                subscripts="ijk,kjl->il", operands=operands, tail=relu, route="blas_lt", deterministic=deterministic
+            )
+            assert "after copies of" in notes(device, request)
+            found.append(device.tensor.plan(request).record.workspace)
+        assert found[0] == found[1] > 0
+
+
+def test_a_relu_of_the_library_takes_every_alignment(device: an.Device) -> None:
+    """Each alignment has an algorithm of its own; all were tried."""
+    for before in (0, 1, 8):
+        a, b = random((24, 32), "bfloat16"), random((32, 40), "bfloat16")
+        x = device.put(np.concatenate([a.ravel()[:before], a.ravel()]))[before:].reshape(24, 32)
+        request = an.EinsumRequest(subscripts="ij,jk->ik", operands=(x, device.put(b)), tail=relu)
+        want = np.maximum(a.astype(float) @ b.astype(float), 0)
+        close(device.tensor.tell(request).numpy(), want, 20, EPS["bfloat16"])
+
+
+def test_equal_bits_do_without_what_a_run_shows(device: an.Device, cuda_engine: str) -> None:
+    x = device.put(random((24, 24), "bfloat16"))
+    request = an.EinsumRequest(subscripts="ij,jk->ik", operands=(x, x), tail=relu, deterministic=True)
+    if device.name.startswith("cuda"):
+        assert notes(device, request).endswith("cuBLASLt, and a ReLU in place")
 
 
 def test_a_nan_stays_one(device: an.Device) -> None:

@@ -106,10 +106,35 @@ static void test_steps_by_factors(void) {
     }
 }
 
+/* Messages whose operands all start at multiples of an alignment run other steps. */
+static void test_steps_by_alignment(void) {
+    static const uint64_t bits[][2] = {{512, 256}, {512, 272}, {16, 32}, {48, 8}, {2, 512}};
+    static const int multiples[][2] = {{1, 1}, {0, 1}, {0, 1}, {0, 0}, {0, 0}}; /* of 256, and of 16 */
+    for (unsigned i = 0; i < sizeof bits / sizeof *bits; i++) {
+        for (unsigned which = 0; which < 2; which++) {
+            record aligned = {0}, apart = {0}, every = {0};
+            const uint64_t alignment = which ? 16 : 256;
+            atomr_step steps[] = {{.run = run_recorded, .context = &aligned, .alignment = alignment},
+                                  {.run = run_recorded, .context = &apart, .alignment = alignment, .apart = 1},
+                                  {.run = run_recorded, .context = &every}};
+            const atomr_sequence s = {0, 3, steps};
+            atomr_call call = message();
+            void *const pointers[] = {(void *)(uintptr_t)bits[i][0], (void *)(uintptr_t)bits[i][1]};
+            call.pointers = pointers;
+            atomr_failure failure = {0};
+            CHECK_EQ(atomr_sequence_run((void *)&s, &call, &failure), ATOMR_OK);
+            CHECK_EQ((int)aligned.n, multiples[i][which]);
+            CHECK_EQ((int)apart.n, !multiples[i][which]);
+            CHECK_EQ(every.n, 1);
+        }
+    }
+}
+
 int main(int argc, char **argv) {
     RUN(test_sources);
     RUN(test_the_first_failure_ends_it);
     RUN(test_a_small_workspace_is_refused);
     RUN(test_steps_by_factors);
+    RUN(test_steps_by_alignment);
     return check_end(argc, argv);
 }

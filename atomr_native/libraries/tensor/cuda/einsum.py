@@ -15,11 +15,13 @@ from dataclasses import replace
 from ....builders.context import Built
 from ....builders.cuda.context import CudaContext
 from ....builders.cuda.sequence import SequenceProgram
+from ....dtypes import as_dtype
 from ....plans.spec import PlanSpec
+from ....plans.workspace_limits import PREFERRED_WORKSPACE
 from ..attributes import EinsumAttributes
 from ..modes import Modes, Subscripts, text_of
 from ..path import Contraction, contractions
-from ..products import FIRST, Groups, groups_of, route_of
+from ..products import Groups, first_library, groups_of, route_of
 from ..types import EIGHT, EMULATED, accumulator
 from .arrays import Array
 from .builder import Builder
@@ -51,6 +53,11 @@ class Einsum(Builder):
     def route(self) -> str:
         """The route that the step which is being added should take."""
         return self.how.route if self.choice is None or not self.choice.route else self.choice.route
+
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether results have the same bits in other processes."""
+        return self.how.deterministic or self.context.deterministic
 
     def build(self) -> Built:
         """Return the plan."""
@@ -188,8 +195,12 @@ class Einsum(Builder):
         into: Array | None, finish: Finish,
     ) -> Array | None:  # fmt: skip
         """Add a product of the library that is asked first, or of the other; None if none takes it."""
-        copies_first = FIRST[any(product.copied)] == "cutensor" and self.route == "auto" and not self.how.deterministic
-        if self.route == "cutensor" or self.how.compute in EMULATED or copies_first:
+        copied = sum(product.elements(which, self.extents) for which in range(3) if product.copied[which])
+        first = first_library(self.dtype, self.extents_of(step), copied)
+        if copied * as_dtype(self.dtype).itemsize + PREFERRED_WORKSPACE > self.context.most:
+            first = "cutensor"  # which does without copies
+        asked = first == "cutensor" and any(product.copied) and self.route == "auto" and not self.how.deterministic
+        if self.route == "cutensor" or self.how.compute in EMULATED or asked:
             made = contract(self, step, groups, held, into, finish, wanted=self.route == "cutensor")
             if made is not None:
                 self.taken = "cutensor"

@@ -48,11 +48,6 @@ class Scratch:
         offsets: tuple[int, ...] = (),
     ) -> None:  # fmt: skip
         """Add a step; buffers among its operands are numbers yet.  Its operands begin `offsets` bytes behind these."""
-        for kind, number in operands:
-            if kind == "workspace":
-                buffer = self._buffers[number]
-                buffer.first = len(self.steps) if buffer.first < 0 else buffer.first
-                buffer.last = len(self.steps)
         self.own = max(self.own, own)
         self.steps.append(Step(run, operands, scalars, *self._when, offsets=offsets))
 
@@ -63,9 +58,19 @@ class Scratch:
         yield
         self._when = ("always", ())
 
+    def align(self, first: int, alignment: int, *, apart: bool) -> None:
+        """Have the steps from `first` on run for messages whose operands start at multiples, or for all others."""
+        self.steps[first:] = [replace(step, alignment=alignment, apart=apart) for step in self.steps[first:]]
+
     def _placed(self) -> tuple[list[int], int]:
         """Return the offsets of the buffers, large ones first and each as low as it fits, and the workspace's bytes."""
         offsets = [0] * len(self._buffers)
+        for at, step in enumerate(self.steps):
+            for kind, number in step.operands:
+                if kind == "workspace":
+                    buffer = self._buffers[number]
+                    buffer.first = at if buffer.first < 0 else buffer.first
+                    buffer.last = at
         done: list[int] = []
         start = padded(self.own)
         end = start if self.own else 0
