@@ -117,8 +117,8 @@ def _claims() -> list[tuple[Any, ...]]:
     to_device, to_host = "copies, {} to the device", "copies, {} to the host"
     return [
         (
-            "Tables of the host and the H200 have {} to {} rounds, but for peak memory with {}, and first calls of kernels "
-            "with {}.",
+            "Tables of the host and the H200 have {} to {} rounds, but for peak memory with {}, and first calls of "
+            "kernels with {}.",
             rounds(at=0), rounds(at=-1), *(rounds(at=0, only=case) for case in FEW),
         ),
         (
