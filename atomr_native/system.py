@@ -9,7 +9,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from ._lib.guard import Persisting, shielded
@@ -70,8 +70,9 @@ class System(ProcessBound):
     isolation : {"process", "thread"}
         Where devices run: each in its own worker process, which contains faults (the default), or in threads of this
         process, for debuggers and embedding, without recovery.
-    memory_limit : int, optional
-        Limit for the arrays of each device, in bytes; `Device.host_array` and staging memory do not count.  By default
+    memory_limit : int or mapping, optional
+        Limit for the arrays of each device, in bytes, or of each device of a kind, as in ``{"host": 1 << 30}``;
+        `Device.host_array` and staging memory do not count.  By default
         four fifths of the free host memory, and nine tenths of the free memory of a GPU, when the device is first used.
     mailbox_size : int
         Cells of 256 bytes in each mailbox, rounded up to a power of two; most messages take one.
@@ -128,7 +129,7 @@ class System(ProcessBound):
         self,
         *,
         isolation: Literal["process", "thread"] = "process",
-        memory_limit: int | None = None,
+        memory_limit: int | Mapping[str, int] | None = None,
         mailbox_size: int = 1024,
         mailbox: Literal["block", "reject"] = "block",
         timeout: float | None = 30.0,

@@ -130,8 +130,8 @@ class Cluster:
             raise InvalidRequest(f"carrier={carrier!r}; allowed: None for Ray, or InProcess()")
         check_outside()
         chosen = dict(options or {})
-        if memory is not None and not gpus:
-            chosen.setdefault("memory_limit", memory * 4 // 5)
+        if memory is not None:
+            chosen.setdefault("memory_limit", {"host": memory * 4 // 5})
         self._system = System(**{**chosen, "standby": "off", "observe": False})
         self.name = name or f"cluster-{os.urandom(6).hex()}"
         self._lock = threading.Lock()
@@ -139,7 +139,8 @@ class Cluster:
         self._closers: list[Callable[[], object]] = []
         names = {f"node{number}": gpus for number in range(count)}
         self._carrier = carrier if carrier is not None else on_ray(self.name)
-        self._nodes = Nodes(self._system, self._carrier)
+        made_nodes = Nodes(self._system, self._carrier)
+        self._nodes: Nodes | None = made_nodes
         made: Any = self._carrier
         try:
             if carrier is None:
@@ -149,7 +150,7 @@ class Cluster:
             else:
                 made.prepare(names)
             self._peer = Peer(self.name, "the program that made the cluster", self._carrier, self._system)
-            self._nodes.start(self.name, names, chosen, supervision)
+            made_nodes.start(self.name, names, chosen, supervision)
         except BaseException:
             self.close(1.0)
             raise
@@ -190,7 +191,7 @@ class Cluster:
     def _join(self, peer: Peer) -> None:
         self.name, self._system, self._peer, self._carrier = peer.cluster, peer.system, peer, peer.carrier
         self._lock, self._closed, self._closers = threading.Lock(), False, []
-        self._nodes = Nodes(peer.system, peer.carrier)  # the cluster's are another process's
+        self._nodes = None  # they are another process's
 
     # ---- as a System
 
@@ -436,19 +437,21 @@ class Cluster:
             if self._closed:
                 return
             self._closed = True
-        self._nodes.leave()
+        nodes = self._nodes
+        if nodes is not None:
+            nodes.leave()
         for end in self._closers:
             end()
         peer: Peer | None = getattr(self, "_peer", None)
         deadline = time.monotonic() + timeout
-        if peer is not None and (self._nodes or peer.host is None):
+        if peer is not None and peer.host is None:
             peer.flush(deadline)
-        if not self._nodes and peer is not None:
-            if peer.host is None:
+        if nodes is None:
+            if peer is not None and peer.host is None:
                 peer.close()
                 self._system.close(0.0)
             return
-        self._nodes.close(peer, deadline)
+        nodes.close(deadline)
         if peer is not None:
             peer.gather()
             peer.close()

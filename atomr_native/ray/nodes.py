@@ -11,12 +11,12 @@ from ..actors.mailbox import Mailbox
 from ..actors.supervision import OneForOne, Supervision
 from ..errors import ActorStopped, AtomrError, NodeLost
 from .carrier import Carrier, NodeDied, NodeUnavailable, Place
+from .directory import UP
 from .keeper import Keeper
 
 if TYPE_CHECKING:
     from ..actors.ref import ActorRef
     from ..system import System
-    from .peer import Peer
 
 __all__ = ["Nodes"]
 
@@ -37,9 +37,6 @@ class Nodes:
         self._system, self._carrier = system, carrier
         self._keepers: dict[str, ActorRef] = {}
         self._ending = False
-
-    def __len__(self) -> int:
-        return len(self._keepers)
 
     def start(
         self, cluster: str, names: dict[str, int], options: dict[str, Any], supervision: Supervision | None
@@ -80,13 +77,17 @@ class Nodes:
         """Take the ends of nodes from now on for the cluster's own."""
         self._ending = True
 
-    def close(self, peer: Peer | None, deadline: float) -> None:
-        """Close the Systems of all nodes, side by side."""
+    def close(self, deadline: float) -> None:
+        """Close the Systems of all nodes that are up, side by side."""
         closing = []
         for node in self._keepers:
-            life = None if peer is None else peer.link(node).life
-            if life is not None:
-                thread = threading.Thread(target=self._end, args=(life.handle, deadline), daemon=True)
+            try:
+                state, _, handle = self._carrier.directory("wait", node, 0, 0.0)
+            except (NodeDied, NodeUnavailable):
+                _log.debug("%s is ended at once: the cluster's table has gone", node)
+                continue
+            if state == UP:
+                thread = threading.Thread(target=self._end, args=(handle, deadline), daemon=True)
                 thread.start()
                 closing.append(thread)
         for thread in closing:

@@ -135,7 +135,7 @@ class Pairs:
             sent: Sent = ref.ask_source("send_far", stamp, new, names[_TARGET])
             if not sent.begun:
                 return None
-            span = spans.open(stamp, device.system, names, {_TARGET: device}, pair=True)
+            span = self._open(stamp, names, _TARGET, device)
             if sent.meet is not None:
                 span.relay.connect(sent.meet)
                 self._connect(span, _TARGET)
@@ -165,7 +165,7 @@ class Pairs:
         try:
             if not new and spans.find(stamp) is None:
                 raise ActorStopped("the two have lost each other")
-            span = spans.open(stamp, ref.device.system, names, {_SOURCE: ref.device}, pair=True)
+            span = self._open(stamp, names, _SOURCE, ref.device)
             x = ref if ref.layout.contiguous else ref.device.copy(ref)
             self._plan(span, _SOURCE, x)
             meet = span.relay.listen(self._peer.carrier.address()) if new else None
@@ -196,6 +196,13 @@ class Pairs:
             self._peer.spans.traffic.end()
 
     # ---- both
+
+    def _open(self, stamp: Stamp, names: tuple[str, str], rank: int, device: Device) -> Span:
+        spans = self._peer.spans
+        span = spans.open(stamp, device.system, names, {rank: device}, pair=True)
+        if spans.joining(*names) is None:  # it has ended meanwhile, and may not have seen this one
+            raise ActorStopped("no communicator spans the two any more")
+        return span
 
     def _connect(self, span: Span, rank: int) -> None:
         plan = span.plan(rank, "barrier", Step("connect", "uint8", 0), None, None, scaled=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
@@ -23,7 +24,7 @@ class SystemConfig:
     """The options of a System; see `System`."""
 
     isolation: Literal["process", "thread"]
-    memory_limit: int | None
+    memory_limit: int | Mapping[str, int] | None
     mailbox_size: int
     mailbox: Literal["block", "reject"]
     timeout: float | None
@@ -59,7 +60,12 @@ class SystemConfig:
         seconds_of(self.timeout)
         if self.watchdog is not None:
             number("watchdog", self.watchdog, 1e-3, 1e9)
-        if self.memory_limit is not None:
+        if isinstance(self.memory_limit, Mapping):
+            for kind, limit in self.memory_limit.items():
+                check_choice("memory_limit", kind, ("host", "cuda"))
+                number(f"memory_limit[{kind!r}]", limit, 1, 1 << 47, whole=True)
+            object.__setattr__(self, "memory_limit", {kind: int(limit) for kind, limit in self.memory_limit.items()})
+        elif self.memory_limit is not None:
             number("memory_limit", self.memory_limit, 1, 1 << 47, whole=True)
         if self.workspace_limit is not None:
             number("workspace_limit", self.workspace_limit, 0, 1 << 40, whole=True)
@@ -80,8 +86,9 @@ class SystemConfig:
 
     def memory_limit_for(self, kind: str) -> int:
         """Return the limit of the memory of a device of this kind, bytes."""
-        if self.memory_limit is not None:
-            return self.memory_limit
+        limit = self._limit(kind)
+        if limit is not None:
+            return limit
         return default_limit() if kind == "host" else 1 << 47  # until the worker reports the device's memory
 
     def gpu_limit(self, memory: tuple[int, int] | None, total: int) -> int:
@@ -90,9 +97,14 @@ class SystemConfig:
         Nine tenths of the free memory: libraries, kernels and the next worker's context need memory beside the
         segments.
         """
-        if self.memory_limit is not None:
-            return min(self.memory_limit, total)
+        limit = self._limit("cuda")
+        if limit is not None:
+            return min(limit, total)
         return (total if memory is None else memory[0]) * 9 // 10
+
+    def _limit(self, kind: str) -> int | None:
+        limit = self.memory_limit
+        return limit.get(kind) if isinstance(limit, Mapping) else limit
 
 
 def number(name: str, value: Any, low: float, high: float, *, whole: bool = False) -> float:

@@ -206,14 +206,18 @@ CUstream atomr_cuda_stream(atomr_cuda *c, unsigned lane) {
     return stream;
 }
 
+char *atomr_cuda_info(const atomr_cuda *c, const atomr_call *call) {
+    return (char *)(uintptr_t)(c->w_on_device + (CUdeviceptr)((const char *)call->info - c->w));
+}
+
 int atomr_cuda_judge_late(atomr_cuda *c, const atomr_call *call, CUdeviceptr words, unsigned n, atomr_late late,
                           atomr_failure *failure) {
     if (call->late->judge)
         return atomr_refused(failure, ATOMR_UNSUPPORTED, "a message that may fail late in two ways; it can have one");
-    const CUdeviceptr to = c->w_on_device + (CUdeviceptr)((const char *)call->info - c->w);
+    const CUdeviceptr to = (CUdeviceptr)(uintptr_t)atomr_cuda_info(c, call);
     const CUstream stream = atomr_cuda_stream(c, call->lane);
     CUresult r = atomr_cuda_error(c);
-    if (r == CUDA_SUCCESS) r = c->d->cuMemcpyAsync(to, words, n * sizeof(int32_t), stream);
+    if (r == CUDA_SUCCESS && n) r = c->d->cuMemcpyAsync(to, words, n * sizeof(int32_t), stream);
     if (r != CUDA_SUCCESS)
         return atomr_failed(failure, ATOMR_LIBRARY_ERROR, "cuda", note(c, r), name_of(c->d, r), "copying info words");
     *call->late = late;

@@ -49,9 +49,12 @@ CUcontext atomr_cuda_context(const atomr_cuda *);
 /* NULL: the device has faulted. */
 CUstream atomr_cuda_stream(atomr_cuda *, unsigned lane);
 /* For a run that may fail late: after the work that it has enqueued, the device copies `n` int32 at `words`, at most
- * ATOMR_INFO_WORDS, to host memory, where `late.judge` gets them.  Once a message.  Returns an atomr_code. */
+ * ATOMR_INFO_WORDS, to host memory, where `late.judge` gets them.  Once a message.  Of 0 words the work writes them
+ * there itself.  Returns an atomr_code. */
 int atomr_cuda_judge_late(atomr_cuda *, const atomr_call *, CUdeviceptr words, unsigned n, atomr_late late,
                           atomr_failure *failure);
+/* Where the device writes the info words of a message, in host memory. */
+char *atomr_cuda_info(const atomr_cuda *, const atomr_call *);
 /* Of the control thread. */
 CUstream atomr_cuda_control(atomr_cuda *);
 /* The lane's handle of a native library, on the lane's stream; for the lane's thread.  The first call makes it, which

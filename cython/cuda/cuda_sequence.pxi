@@ -3,7 +3,7 @@
 
 cdef dict ORIGINS = {
     "operand": ATOMR_FROM_MESSAGE, "scalar": ATOMR_FROM_MESSAGE, "workspace": ATOMR_FROM_WORKSPACE,
-    "constant": ATOMR_FROM_PLAN,
+    "constant": ATOMR_FROM_PLAN, "info": ATOMR_FROM_INFO, "lane": ATOMR_FROM_LANE,
 }
 
 
@@ -47,6 +47,7 @@ cdef class Sequence(NativeRun):
         self.context = &self.native
         self.workspace = program.workspace
         self.kept = []
+        self.native.cuda = backend.cuda
         self.native.n_steps = len(program.steps)
         self.native.steps = <atomr_step *>calloc(self.native.n_steps + 1, sizeof(atomr_step))
         if self.native.steps == NULL:

@@ -101,6 +101,8 @@ cdef extern from "cuda/sequence.h" nogil:
         ATOMR_FROM_MESSAGE
         ATOMR_FROM_WORKSPACE
         ATOMR_FROM_PLAN
+        ATOMR_FROM_INFO
+        ATOMR_FROM_LANE
     ctypedef enum atomr_when:
         ATOMR_ALWAYS
         ATOMR_IF_ZERO
@@ -122,6 +124,7 @@ cdef extern from "cuda/sequence.h" nogil:
         unsigned n_factors
         int (*factors)[2]
     ctypedef struct atomr_sequence:
+        const atomr_cuda *cuda
         uint64_t workspace_bytes
         unsigned n_steps
         atomr_step *steps

@@ -37,12 +37,15 @@ int atomr_sequence_run(void *context, const atomr_call *call, atomr_failure *fai
             const atomr_source from = step->operands[j];
             char *const base = from.origin == ATOMR_FROM_MESSAGE     ? call->pointers[from.value]
                                : from.origin == ATOMR_FROM_WORKSPACE ? (char *)call->workspace + from.value
+                               : from.origin == ATOMR_FROM_INFO      ? atomr_cuda_info(s->cuda, call) + from.value
                                                                      : (char *)(uintptr_t)from.value;
             pointers[j] = base + from.offset;
         }
         for (unsigned j = 0; j < step->n_scalars; j++) {
             const atomr_source from = step->scalars[j];
-            scalars[j] = from.origin == ATOMR_FROM_MESSAGE ? call->scalars[from.value] : from.value;
+            scalars[j] = from.origin == ATOMR_FROM_MESSAGE ? call->scalars[from.value]
+                         : from.origin == ATOMR_FROM_LANE  ? call->lane
+                                                           : from.value;
         }
         atomr_call part = *call;
         part.n_operands = step->n_operands;

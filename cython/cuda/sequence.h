@@ -5,7 +5,7 @@
 #ifndef ATOMR_SEQUENCE_H
 #define ATOMR_SEQUENCE_H
 
-#include "runtime/lane_core.h"
+#include "cuda/cuda_backend.h"
 
 enum { ATOMR_STEP_OPERANDS = ATOMR_MAX_OPERANDS + 16, ATOMR_STEP_SCALARS = ATOMR_MAX_SCALARS };
 
@@ -14,6 +14,8 @@ typedef enum {
     ATOMR_FROM_MESSAGE,   /* the message's operand or scalar of that number */
     ATOMR_FROM_WORKSPACE, /* operands: the address of that byte of the lane's workspace */
     ATOMR_FROM_PLAN,      /* that word: a scalar, or an address in device memory that lives as long as the plan */
+    ATOMR_FROM_INFO,      /* operands: where the device writes the message's info words, that byte of them */
+    ATOMR_FROM_LANE,      /* scalars: the number of the message's lane */
 } atomr_origin;
 
 typedef struct {
@@ -41,6 +43,7 @@ typedef struct {
     uint64_t workspace_bytes; /* of the lane's workspace that the steps use */
     unsigned n_steps;
     atomr_step *steps;
+    const atomr_cuda *cuda; /* for info words */
 } atomr_sequence;
 
 /* An atomr_run; context: atomr_sequence.  The first step that fails ends it. */

@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+from actions import eventually
 from cluster_actors import Gate, Log, Watcher
 
 import atomr_native as an
@@ -108,6 +109,40 @@ def test_supervision_that_stops_and_one_for_all(clusters: Make) -> None:
             break
     else:
         pytest.fail("node0 was not restarted")
+
+
+class Slow(an.Actor):
+    """Waits with its messages until it is let go."""
+
+    go = threading.Event()
+    seen: ClassVar[list[Any]] = []
+
+    def receive(self, message: Any) -> None:
+        assert type(self).go.wait(30)
+        type(self).seen.append(message)
+
+
+class Starts(an.Actor):
+    """Starts an actor on another node, and tells it messages."""
+
+    def receive(self, count: int) -> None:
+        slow = Cluster.join().spawn(Slow, node=1)
+        for number in range(count):
+            slow.tell(number)
+
+
+def test_close_lets_actors_finish_on_nodes_that_the_program_has_not_called(clusters: Make) -> None:
+    Slow.seen.clear()
+    Slow.go.clear()
+    cluster, carrier = clusters()
+    cluster.spawn(Starts, node=0).ask(5).result(30)
+    (host,) = [each.host for each in carrier._nodes if each.place.node == "node1" and each.host is not None]
+    eventually(lambda: [cell.depth for cell in host._top.values()] == [4])
+    timer = threading.Timer(0.1, Slow.go.set)
+    timer.start()
+    cluster.close(30.0)
+    timer.join()
+    assert Slow.seen == list(range(5))
 
 
 def test_a_watch_across_nodes(clusters: Make) -> None:

@@ -6,6 +6,8 @@ Nodes are Systems with workers of their own, which take each other's machine for
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -152,6 +154,7 @@ def test_a_transfer_is_as_of_between_two_writes(make: Any, by_tcp: list[str]) ->
     assert by_tcp == []
 
 
+@pytest.mark.slow
 def test_transfers_and_collectives_at_once(make: Any, by_tcp: list[str]) -> None:
     world = make()
     world.sums()
@@ -236,6 +239,20 @@ def test_pairs_end_with_their_communicator(make: Any, by_tcp: list[str]) -> None
         eventually(lambda node=node: not world.spans(node)._spans)
     world.taken(some(1 << 18), 0)
     assert len(by_tcp) == 1
+
+
+def test_a_worker_that_dies_between_transfers(make: Any, by_tcp: list[str]) -> None:
+    world = make()
+    world.sums()
+    for node in (1, 0):
+        world.taken(some(1 << 18), 0)
+        (host,) = [each.host for each in world.carrier._nodes if each.place.node == f"node{node}"]
+        device = host.system.device(f"cuda:{node}")
+        os.kill(device.worker_pid, signal.SIGKILL)
+        eventually(lambda device=device: device.generation == 2)
+    for _ in range(3):
+        world.taken(some(1 << 18), 0)
+    assert len(by_tcp) < 3
 
 
 def test_a_node_that_is_lost(make: Any, by_tcp: list[str]) -> None:

@@ -172,8 +172,9 @@ def test_devices_that_do_not_exist(cluster: Cluster) -> None:
         RemoteRef()
 
 
-def test_a_limit_of_memory_from_the_reservation(clusters: Make) -> None:
-    cluster, _ = clusters(memory=100 << 20)
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_a_limit_of_memory_from_the_reservation(clusters: Make, gpus: int) -> None:
+    cluster, _ = clusters(memory=100 << 20, gpus=gpus)
     with pytest.raises(an.OutOfMemory) as error:
         cluster.device("node1/host").empty((90 << 20,), "int8")
     assert error.value.limit == (100 << 20) * 4 // 5

@@ -96,7 +96,7 @@ for wrong in ({"operation": 6}, {"compute": 9}, {"n_modes": 65}, {"count": (3, 0
     assert "malformed" in refused(TensorOperation, Given(product, **wrong)), wrong
 verdict = SolverVerdict(kind=1, form=0, axes=1, extents=(3,) + (1,) * 7, operation="solver.inv")
 Verdict(backend, verdict)
-for wrong in ({"kind": 4}, {"axes": 9}, {"form": 3}, {"extents": (0,) * 8}):
+for wrong in ({"kind": 4}, {"axes": 9}, {"form": 2}, {"extents": (0,) * 8}):
     assert "malformed" in refused(Verdict, Given(verdict, **wrong)), wrong
 
 svd = DecompositionCall(routine=3, type=1, job=83, m=4, n=3, a=0, values=1, b=2, c=3, info=4, scratch=5, step=(4, 4, 3),

@@ -53,6 +53,25 @@ def test_wrong_option_is_named_with_what_is_allowed(option: str, value: Any, hin
     assert hint in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("limit", "text"), [({"gpu": 5}, "'gpu'.*'host'"), ({"host": 0}, "host.*=0"), ({"cuda": "1GB"}, "'1GB'")]
+)
+def test_a_wrong_limit_of_one_kind_is_named(limit: Any, text: str) -> None:
+    with pytest.raises(an.InvalidRequest, match=f"memory_limit.*{text}"):
+        an.System(memory_limit=limit)
+
+
+def test_a_limit_for_devices_of_one_kind() -> None:
+    with an.System(standby="off", memory_limit={"cuda": 1 << 20}) as system:
+        assert system.config.gpu_limit((1 << 30, 1 << 31), 1 << 31) == 1 << 20
+        assert system.config.memory_limit_for("host") > 1 << 20
+    with an.System(standby="off", isolation="thread", memory_limit={"host": np.int64(8 << 20)}) as system:
+        with pytest.raises(an.OutOfMemory) as error:
+            system.device("host").empty((9 << 20,), "int8")
+        assert error.value.limit == 8 << 20
+        assert system.config.gpu_limit((1000, 2000), 2000) == 900
+
+
 def test_numbers_of_numpy_are_options_too() -> None:
     with an.System(mailbox_size=np.int16(64), timeout=np.float32(2), allow_crash=np.True_) as system:  # type: ignore[arg-type]
         assert (system.config.mailbox_size, system.config.timeout, system.config.allow_crash) == (64, 2.0, True)

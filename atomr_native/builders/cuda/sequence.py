@@ -9,8 +9,9 @@ __all__ = ["SequenceProgram", "Source", "Step"]
 
 #: Where an operand or scalar of a step comes from: ``("operand", i)`` and ``("scalar", j)`` of the message;
 #: ``("workspace", byte)`` an address in the plan's workspace; ``("constant", word)`` a 64-bit word, for an operand an
-#: address in device memory that lives as long as the plan.
-Source = tuple[Literal["operand", "scalar", "workspace", "constant"], int]
+#: address in device memory that lives as long as the plan; ``("info", byte)`` an address where the device writes the
+#: info words of the message, in host memory; ``("lane", 0)`` a scalar, the number of the message's lane.
+Source = tuple[Literal["operand", "scalar", "workspace", "constant", "info", "lane"], int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, Final, NamedTuple
 
 from ...errors import InvalidRequest
@@ -130,20 +130,47 @@ def able_routes(request: Any, dtype: str, size: tuple[int, int]) -> tuple[dict[s
 
 
 def fastest(routine: str, rows: int, count: int, able: Collection[str]) -> str | None:
-    """Return the route that took the least time for the batch that was measured nearest to this one.
+    """Return the route that takes the least time, as batches say that were measured around this one.
 
-    None, if fewer than two of these routes were measured there.  One matrix has figures of its own only.
+    Between two of them times grow in proportion to the number of matrices, and as a power of the rows.  Routes that
+    were not measured for both do not count, unless fewer than two are left: then the nearer batch decides alone.  None,
+    if fewer than two were measured for it.  One matrix has figures of its own only.
     """
     points = [point for point in FIGURES.get(_LIKE.get(routine, routine), ()) if (point.matrices == 1) == (count == 1)]
     if not points:
         return None
 
-    def distance(measured: int, found: int) -> float:
-        return abs(math.log2(measured / max(found, 1)))
+    def of_rows(measured: int) -> dict[str, float]:
+        batches = {point.matrices: point for point in points if point.rows == measured}
 
-    nearest = min(points, key=lambda point: (distance(point.rows, rows), distance(point.matrices, count)))
-    times = {name: getattr(nearest, name) for name in able if getattr(nearest, name)}
-    return min(times, key=times.__getitem__) if len(times) > 1 else None
+        def times(matrices: int) -> dict[str, float]:
+            return {name: getattr(batches[matrices], name) for name in able if getattr(batches[matrices], name)}
+
+        return _between(batches, count, times, lambda low, high, at: low + at * (high - low), float)
+
+    sizes = {point.rows for point in points}
+    found = _between(sizes, max(rows, 1), of_rows, lambda low, high, at: low * (high / low) ** at, math.log)
+    return min(found, key=found.__getitem__) if len(found) > 1 else None
+
+
+def _between(
+    measured: Collection[int],
+    wanted: int,
+    times: Callable[[int], dict[str, float]],
+    mixed: Callable[[float, float, float], float],
+    scale: Callable[[int], float],
+) -> dict[str, float]:
+    """Return times by route between the two measured numbers around one, or those of the nearer one."""
+    low = max((n for n in measured if n <= wanted), default=min(measured))
+    high = min((n for n in measured if n >= wanted), default=max(measured))
+    if low == high:
+        return times(low)
+    first, second = times(low), times(high)
+    at = (scale(wanted) - scale(low)) / (scale(high) - scale(low))
+    both = {name: mixed(time, second[name], at) for name, time in first.items() if name in second}
+    if len(both) > 1:
+        return both
+    return first if wanted * wanted <= low * high else second
 
 
 def _by_default(able: tuple[str, ...], rows: int) -> str:

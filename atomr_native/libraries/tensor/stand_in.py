@@ -61,7 +61,7 @@ def _is_relu(tail: Tree, is_row: bool) -> bool:
 #: They are called of the tail, and whether what it adds is a bias.
 RULES: Final = (
     Rule("a ReLU would be a pass of its own", _is_relu, gain=0.95),
-    Rule("its tail would be a pass of its own", lambda tail, is_row: not _is_epilogue(tail, is_row), gain=1.18),
+    Rule("its tail would be a pass of its own", lambda tail, is_row: not _is_epilogue(tail, is_row), gain=1.09),
 )
 
 

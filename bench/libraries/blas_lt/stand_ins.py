@@ -14,8 +14,8 @@ from bench.libraries.blas_lt._gemm import Product, add_atomr, small
 __all__ = ["CASES"]
 
 _LAYER = Product(8192, 4096, 4096, "bfloat16", turned=True)
-#: Products, with their epilogues: some that store aux, gradients, some of one's own by their names in `epilogues`, and
-#: rows that are no multiples of 16 bytes.
+#: Products, with their epilogues: some that store aux, gradients, some of one's own by their names in `epilogues`, of
+#: float8 with scales, too, and rows that are no multiples of 16 bytes.
 PRODUCTS = (
     (_LAYER, "gelu_aux_bias"),
     (_LAYER, "dgelu"),
@@ -23,6 +23,7 @@ PRODUCTS = (
     (_LAYER, "bias_residual"),
     (_LAYER, "silu_forward"),
     (_LAYER, "relu_gradient"),
+    (Product(8192, 4096, 4096, "float8_e4m3fn", turned=True), "silu"),
     (Product(4095, 4095, 4095, "bfloat16", turned=True), "default"),
     (Product(4095, 4095, 4095, "bfloat16", turned=True), "bias"),
     (Product(4094, 4094, 4094, "float16", turned=True), "default"),
@@ -41,7 +42,8 @@ def _operands(epilogue: str, dev: Any, product: Product) -> dict[str, Any]:
             else on_atomr(dev, (product.m, product.n), product.out)
             for name, kind in own.kinds.items()
         }
-        return {"epilogue": own, "operands": arrays or None}
+        scales = {name: dev.full((), 1.0) for name in ("a_scale", "b_scale") if product.dtype == "float8_e4m3fn"}
+        return {"epilogue": own, "operands": arrays or None, **scales}
     given: dict[str, Any] = {"epilogue": epilogue}
     if epilogue.endswith("bias"):
         given["bias"] = dev.full((product.n,), 0.5, product.out)

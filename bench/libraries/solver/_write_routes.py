@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["main", "module", "table"]
+__all__ = ["main", "module", "points", "table"]
 
 ROOT = Path(__file__).resolve().parents[3]
 FIGURES = ROOT / "atomr_native" / "libraries" / "solver" / "route_figures.py"
@@ -35,8 +35,11 @@ _HEAD = FIGURES.read_text(encoding="utf-8").partition("MEASURED_ON:")[0]
 Points = dict[str, dict[tuple[int, int], dict[str, float]]]
 
 
-def _points(document: Mapping[str, Any]) -> tuple[Points, str]:
-    """Return microseconds by routine, rows and count, and route; and where and when they were measured."""
+def points(document: Mapping[str, Any], end: str = "median") -> tuple[Points, str]:
+    """Return microseconds by routine, rows and count, and route; and where and when they were measured.
+
+    `end`: ``"median"``, or ``"low"`` or ``"high"`` of their interval.
+    """
     (case,) = (case for case in document["cases"] if case["name"] == "gpu_solver_routes")
     found: Points = {}
     for contender in case["contenders"]:
@@ -44,18 +47,18 @@ def _points(document: Mapping[str, Any]) -> tuple[Points, str]:
         if match is None or contender["status"] != "ok" or not contender["summary"]:
             continue
         routine, count, rows, route = match.groups()
-        points = found.setdefault(routine, {})
-        points.setdefault((int(rows), int(count or 1)), {})[route] = contender["summary"]["median"]
+        batches = found.setdefault(routine, {})
+        batches.setdefault((int(rows), int(count or 1)), {})[route] = contender["summary"][end]
     return found, f"{document['machine']['device']['gpu']}, {case['measured']['date'][:10]}"
 
 
 def module(document: Mapping[str, Any]) -> str:
     """Return the text of the module of figures."""
-    found, where = _points(document)
+    found, where = points(document)
     entries = ""
-    for routine, points in found.items():
+    for routine, batches in found.items():
         entries += f'    "{routine}": (\n'
-        for (rows, count), times in sorted(points.items()):
+        for (rows, count), times in sorted(batches.items()):
             figures = ", ".join(f"{float(f'{times.get(route, 0):.4g}')!r}" for route in ROUTES)
             entries += f"        Point({rows}, {count}, {figures}),\n"
         entries += "    ),\n"
@@ -67,9 +70,9 @@ def table(text: str) -> str:
     names: dict[str, Any] = {"__name__": "figures"}
     exec(compile(text, "figures", "exec"), names)
     lines = [f"| routine | {' | '.join(KINDS)} |\n", f"| --- |{' --- |' * len(KINDS)}\n"]
-    for routine, points in names["FIGURES"].items():
+    for routine, batches in names["FIGURES"].items():
         cells = [
-            _ranges([point for point in points if least <= point.matrices <= most]) for least, most in KINDS.values()
+            _ranges([point for point in batches if least <= point.matrices <= most]) for least, most in KINDS.values()
         ]  # fmt: skip
         if any(cells):
             lines.append(f"| `{routine}` | {' | '.join(cells)} |\n".replace("|  |", "| |").replace("|  |", "| |"))

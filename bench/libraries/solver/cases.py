@@ -76,9 +76,8 @@ def _operation(routine: str, count: int, rows: int) -> Callable[[Any], Operation
         a = dev.put(_matrices(count, rows))
         if routine in SLOW:
             return _decomposition(dev, routine, a)
-        if routine != "cholesky":
-            a = a.mT  # column by column, as the libraries have it
-        out = dev.zeros(a.shape, "float32") if routine == "cholesky" else dev.zeros(a.shape, "float32").mT
+        a = a.mT  # column by column, as the libraries have it
+        out = dev.zeros(a.shape, "float32").mT
         given = {}
         if routine == "solve":
             given["b"], out = dev.ones((*a.shape[:-1], 1), "float32"), dev.zeros((*a.shape[:-1], 1), "float32")
@@ -343,7 +342,7 @@ def _refined(setup: Setup, rows: int) -> None:
 def _many_small(setup: Setup, batches: tuple[tuple[str, int, int], ...]) -> None:
     whole = setup.effort is Effort.FULL or setup.dry
     for routine, count, rows in batches:
-        _beside_peers(setup, routine, count if whole else 200, rows, 1 if routine in SLOW else 4)
+        _beside_peers(setup, routine, count if whole else 200, rows, 1 if routine in SLOW else 4 if rows > 4 else 20)
 
 
 def gpu_small(setup: Setup) -> None:

@@ -76,12 +76,11 @@ void atomr_solver_release(atomr_solver_call *);
 int atomr_solver_run(void *context, const atomr_call *call, atomr_failure *);
 
 /* What is made of the info numbers of a message's matrices, once its work is done. */
-/* What the words say: whether any matrix failed, the first, its info and how many; the info of the only one; or the info
- * of the first that failed, its number counted down from the largest of 32 bits, and how many. */
+/* What the words say: whether any matrix failed, the first, its info and how many; or the info of the first that failed,
+ * its number counted down from the largest of 32 bits, and how many. */
 #define ATOMR_VERDICT_CONSTANTS(C)                                                                                    \
     C(ATOMR_VERDICT_SUMMARY, 0)                                                                                       \
-    C(ATOMR_VERDICT_SINGLE, 1)                                                                                        \
-    C(ATOMR_VERDICT_RECORD, 2)
+    C(ATOMR_VERDICT_RECORD, 1)
 
 enum { ATOMR_VERDICT_CONSTANTS(ATOMR_ENUMERATOR) };
 
@@ -102,9 +101,8 @@ typedef struct {
 } atomr_verdict;
 
 int atomr_verdict_check(const atomr_verdict_spec *, atomr_failure *);
-/* An atomr_run; operand 0: four int32 on the device: whether any info is not 0, which is the first, its info, how many;
- * of a single matrix its info alone.
- * The message fails late by them, as library "solver"; its text is read by `plans/failures.py`. */
+/* An atomr_run without operands: the kernels before it have written the message's info words.  The message fails
+ * late by them, as library "solver"; its text is read by `plans/failures.py`. */
 int atomr_verdict_run(void *context, const atomr_call *call, atomr_failure *);
 
 #endif

@@ -19,12 +19,7 @@ int atomr_verdict_check(const atomr_verdict_spec *s, atomr_failure *failure) {
 static int judge(void *context, const _Atomic int32_t *words, atomr_failure *failure) {
     const atomr_verdict *v = context;
     int32_t said[WORDS];
-    if (v->spec.form == ATOMR_VERDICT_SINGLE) {
-        said[INFO_WORD] = atomic_load_explicit(words, memory_order_acquire);
-        said[ANY_WORD] = said[COUNT_WORD] = said[INFO_WORD] != 0;
-        said[FIRST_WORD] = 0;
-    } else
-        for (unsigned i = 0; i < WORDS; i++) said[i] = atomic_load_explicit(&words[i], memory_order_acquire);
+    for (unsigned i = 0; i < WORDS; i++) said[i] = atomic_load_explicit(&words[i], memory_order_acquire);
     if (v->spec.form == ATOMR_VERDICT_RECORD) {
         const int32_t info = said[0], down = said[1], count = said[2];
         said[ANY_WORD] = count != 0;
@@ -53,6 +48,5 @@ static int judge(void *context, const _Atomic int32_t *words, atomr_failure *fai
 
 int atomr_verdict_run(void *context, const atomr_call *call, atomr_failure *failure) {
     atomr_verdict *v = context;
-    return atomr_cuda_judge_late(v->cuda, call, (CUdeviceptr)(uintptr_t)call->pointers[0], v->spec.form == ATOMR_VERDICT_SINGLE ? 1 : WORDS,
-                                 (atomr_late){judge, v, 0}, failure);
+    return atomr_cuda_judge_late(v->cuda, call, 0, 0, (atomr_late){judge, v, 0}, failure);
 }

@@ -121,6 +121,9 @@ def test_the_largest_magnitude_is_that_of_what_is_stored_apart_from_aux(device: 
     found, expected = both(device, a=a, b=b, epilogue="gelu_aux", amax=True, d_scale=d_scale)
     same(found, expected)
     assert found.amax.numpy() == np.abs(found.out.numpy()).max() * 2
+    found, expected = both(device, a=device.put(-np.abs(a.numpy())), b=device.put(np.abs(b.numpy())), amax=True)
+    same(found, expected)
+    assert found.amax.numpy() == -found.out.numpy().min()
 
 
 def test_a_scale_in_front_of_an_epilogue_of_ones_own(device: an.Device) -> None:

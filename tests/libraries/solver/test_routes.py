@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 import atomr_native as an
-from atomr_native.libraries.solver.route_figures import FIGURES, Point
+from atomr_native.libraries.solver.route_figures import FIGURES, MEASURED_ON, Point
 from atomr_native.libraries.solver.routes import KNOWN_WRONG, ROUTES, fastest
 from bench.libraries.solver import _write_routes as write_routes
 
 pytestmark = pytest.mark.plain
 
 NAMES = ("kernel", "batched", "loop")
+RESULTS = write_routes.ROOT / "bench" / "results"
 
 
 def route_of(routine: str, rows: int, count: int, dtype: str = "float32", **options: Any) -> str:
@@ -37,21 +38,53 @@ def test_no_batch_that_was_measured_takes_more_than_the_best_route(routine: str)
             assert measured[chosen] <= 1.1 * min(measured.values()), point
 
 
-def test_the_nearest_batch_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In rows, then in the number of matrices; one matrix has figures of its own."""
+def test_committed_figures_confirm_the_table() -> None:
+    """Of the device that it was measured on: no route surely takes more than 1.1 times as long as another one."""
+    device = MEASURED_ON.split(",")[0]
+    confirmed = 0
+    for path in RESULTS.glob("*.json"):
+        document = json.loads(path.read_text(encoding="utf-8"))
+        cases = [case for case in document["cases"] if case["name"] == "gpu_solver_routes"]
+        if not cases or document["machine"]["device"]["gpu"] != device:
+            continue
+        (low, _), (high, _) = (write_routes.points(document, end) for end in ("low", "high"))
+        for routine, batches in low.items():
+            for (rows, count), least in batches.items():
+                most = high[routine][rows, count]
+                if len(least) > 1:
+                    confirmed += 1
+                    chosen = route_of(routine, rows, count)
+                    assert least[chosen] <= 1.1 * min(most.values()), (path.name, routine, rows, count, chosen)
+    assert confirmed > 200
+
+
+def test_batches_around_one_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In rows and in the number of matrices; one matrix has figures of its own."""
     points = (
         Point(16, 1, 9, 0, 5), Point(16, 4, 1, 2, 3), Point(16, 1000, 3, 1, 0), Point(64, 4, 0, 0, 7),
         Point(64, 100, 0, 9, 8), Point(300, 8, 0, 1, 2),
     )  # fmt: skip
     monkeypatch.setitem(FIGURES, "cholesky", points)
     for rows, count, want in [
-        (16, 1, "loop"), (3, 1, "loop"), (16, 2, "kernel"), (17, 60, "kernel"), (17, 70, "batched"),
-        (30, 900, "batched"), (33, 10**6, "loop"), (300, 2, "batched"), (4000, 10**5, "batched"), (4000, 1, "loop"),
+        (16, 1, "loop"), (3, 1, "loop"), (16, 2, "kernel"), (16, 330, "kernel"), (16, 340, "batched"),
+        (17, 60, "kernel"), (30, 900, "batched"), (33, 10**6, "loop"), (300, 2, "batched"),
+        (4000, 10**5, "batched"), (4000, 1, "loop"),
     ]:  # fmt: skip
         assert route_of("cholesky", rows, count) == want, (rows, count)
     assert route_of("cholesky", 64, 5) == "batched"  # one route was measured there: the first that it can take
     assert fastest("cholesky", 16, 4, ("loop",)) is None
     assert route_of("det", 16, 4, assume="positive_definite") == "batched"  # it has no kernel
+
+
+def test_times_between_batches_are_those_of_a_line_in_matrices_and_of_a_power_of_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    points = (Point(64, 2, 0, 100, 20), Point(64, 10, 0, 100, 180), Point(256, 2, 0, 400, 320))
+    monkeypatch.setitem(FIGURES, "cholesky", points)
+    assert [route_of("cholesky", 64, count) for count in (5, 6, 7)] == ["loop", "batched", "batched"]
+    # 128 rows: 200 against 80; from 7 matrices on the loop takes more at 64 rows, and less at 256
+    assert [route_of("cholesky", rows, 2) for rows in (64, 128, 256)] == ["loop"] * 3
+    assert [route_of("cholesky", rows, 10) for rows in (64, 90, 200, 256)] == ["batched", "batched", "loop", "loop"]
 
 
 def test_matrices_take_only_what_they_can(monkeypatch: pytest.MonkeyPatch) -> None:

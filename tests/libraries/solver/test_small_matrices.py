@@ -278,20 +278,15 @@ def test_an_iteration_without_an_end_is_counted(tmp_path: Path) -> None:
     a = hermitian(np.random.default_rng(5).standard_normal((4, 6, 6)))
     a[[0, 2, 3]] = np.diag(np.arange(6.0))
     w, infos = np.zeros((4, 6)), np.zeros(4, np.int32)
-    first, count = np.zeros(1, np.uint64), np.zeros(1, np.int32)
-    numbers = (4, 1, 4, 6, 1, 0, 0, 36, 0, 0, 0, 0, 0, 1, 0, 0, 6, 0, 0, 1, 1, 1)
-    launches = tuple(
-        Launch(name, (1, 1, 1), (block, 1, 1), 0, tuple(arguments))
-        for name, block, arguments in (
-            ("start", 32, [("operand", 3), ("operand", 4)]),
-            ("small", threads, [*(("operand", i) for i in (0, 0, 1, 2, 3, 4)), *(("uint64", x) for x in numbers)]),
-        )
-    )
+    words = np.full(4, -1, np.int32)
+    numbers = (4, 1, 4, 6, 1, 0, 0, 36, 0, 0, 0, 0, 0, 1, 0, 0, 6, 0, 0, 1, 1, 1, 5)
+    arguments = (*(("operand", i) for i in (0, 0, 1, 2, 3)), *(("uint64", x) for x in numbers))
+    launches = (Launch("small", (1, 1, 1), (threads, 1, 1), 0, arguments),)
     source = prelude(("float64",), ()) + text.replace("SWEEPS = 30", "SWEEPS = 2")
     assert lanes == 8
-    Emulator(tmp_path).run(KernelProgram(b"", launches, source=source), (a, w, infos, first, count))
+    Emulator(tmp_path).run(KernelProgram(b"", launches, source=source), (a, w, infos, words))
     assert infos.tolist() == [0, 6, 0, 0]
-    assert (first.tolist(), count.tolist()) == ([(2**32 - 1 - 1) << 32 | 6], [1])
+    assert words.tolist() == [6, ~1, 1, -1]  # info, the place counted down, how many
     assert np.isnan(w[1]).all()
     assert (w[[0, 2, 3]] == np.arange(6)).all()
 

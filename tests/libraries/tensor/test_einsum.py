@@ -354,7 +354,7 @@ def expressions(draw: st.DrawFn) -> tuple[str, list[np.ndarray], dict[str, Any]]
     arrays = []
     for term in terms:
         dtype = draw(st.sampled_from(["float32", "float64", "float64", "complex64", "bfloat16", "int32"]))
-        shape = tuple(extents[m] for m in term)
+        shape = tuple(1 if term.count(m) == 1 and draw(st.integers(0, 5)) == 0 else extents[m] for m in term)
         x = random(tuple(n + draw(st.integers(0, 1)) for n in shape), dtype, rng)
         x = x[tuple(slice(x.shape[i] - n, None) for i, n in enumerate(shape))]
         if term and draw(st.booleans()):
@@ -362,16 +362,22 @@ def expressions(draw: st.DrawFn) -> tuple[str, list[np.ndarray], dict[str, Any]]
         if len(term) == 2 and draw(st.booleans()):
             x = np.ascontiguousarray(x.T).T
         arrays.append(x)
-    options = {"route": draw(st.sampled_from(["auto", "blas_lt", "kernel"]))}
+    options = {
+        "route": draw(st.sampled_from(["auto", "blas_lt", "kernel", "cutensor"])),
+        "before": [draw(st.sampled_from([0, 1, 4])) for _ in terms],
+        "factors": draw(st.none() | st.tuples(st.sampled_from([0, 1, -2, 3]), st.sampled_from([0, 1, 2]))),
+    }
     return ",".join(terms) + "->" + output, arrays, options
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(expressions())
 def test_any_expression(device: an.Device, expression: tuple[str, list[np.ndarray], dict[str, Any]]) -> None:
+    """Of any extents, strides, broadcast axes, dtypes, first bytes, factors and routes."""
     subscripts, arrays, options = expression
+    before, factors = options.pop("before"), options.pop("factors")
     refs = []
-    for x in arrays:  # as it lies
+    for x, skipped in zip(arrays, before, strict=True):  # as it lies
         base = x if x.base is None else x.base
         lies = base.size and x.size and base.dtype == x.dtype and all(s % x.itemsize == 0 for s in x.strides)
         if lies and base.flags.c_contiguous and any(s < 0 for s in x.strides):
@@ -379,12 +385,20 @@ def test_any_expression(device: an.Device, expression: tuple[str, list[np.ndarra
         elif lies and x.ndim == 2 and x.strides[0] < x.strides[1]:
             ref = device.put(np.ascontiguousarray(x.T)).T
         else:
-            ref = device.put(x.copy())
+            ref = device.put(np.concatenate([np.zeros(skipped, x.dtype), x.ravel()]))[skipped:].reshape(x.shape)
         refs.append(ref)
-    found = device.tensor.einsum(subscripts, *refs, **options).numpy()
+    made = device.tensor.einsum(subscripts, *refs, **options)
+    found = made.numpy()
     want = np.einsum(subscripts, *map(wide, arrays), optimize=True)
     size = np.einsum(subscripts, *(np.abs(wide(x)) for x in arrays), optimize=True)
     eps = EPS.get(found.dtype.name, 0.0)
     wraps = found.dtype.kind in "iu"
     want = want.astype(found.dtype) if wraps else want
     assert np.all(np.abs(wide(found) - wide(want)) <= 60 * len(arrays) * eps * size + 1e-300)
+    if factors is not None:
+        alpha, beta = factors
+        c = device.put(found)
+        more = device.tensor.contract(subscripts, *refs, alpha=alpha, beta=beta, c=c, **options).numpy()
+        want = alpha * want + beta * (found if wraps else wide(found))
+        size = 60 * len(arrays) * eps * (abs(alpha) * size + beta * np.abs(wide(found))) + 1e-300
+        assert np.all(np.abs(wide(more) - wide(want)) <= size)

@@ -160,14 +160,22 @@ def test_a_way_that_is_not_taken_leaves_no_memory_behind(fake_environment: dict[
         assert found[0] == found[1] > 0
 
 
-def test_a_relu_of_the_library_takes_every_alignment(device: an.Device) -> None:
-    """Each alignment has an algorithm of its own; all were tried."""
-    for before in (0, 1, 8):
-        a, b = random((24, 32), "bfloat16"), random((32, 40), "bfloat16")
-        x = device.put(np.concatenate([a.ravel()[:before], a.ravel()]))[before:].reshape(24, 32)
-        request = an.EinsumRequest(subscripts="ij,jk->ik", operands=(x, device.put(b)), tail=relu)
-        want = np.maximum(a.astype(float) @ b.astype(float), 0)
-        close(device.tensor.tell(request).numpy(), want, 20, EPS["bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_a_relu_keeps_nan_at_every_alignment(device: an.Device, dtype: str) -> None:
+    """The library has an algorithm for each, which may make 0 of NaN; then the plan does it otherwise."""
+    for m, k, n in ((24, 32, 40), (128, 128, 128)):
+        a, b = random((m, k), dtype), random((k, n), dtype)
+        a[0, 0] = np.nan
+        want = np.maximum(a[1:].astype(float) @ b.astype(float), 0)
+        for before in (0, 1, 8):
+            x = device.put(np.concatenate([a.ravel()[:before], a.ravel()]))[before:].reshape(m, k)
+            for tail, arrays in ((relu, {}), (relu_bias, {"bias": device.zeros((n,), dtype)})):
+                request = an.EinsumRequest(
+                    subscripts="ij,jk->ik", operands=(x, device.put(b)), tail=tail, tail_operands=arrays
+                )
+                found = device.tensor.tell(request).numpy()
+                assert np.isnan(found[0]).all()
+                close(found[1:], want, 60, EPS[dtype])
 
 
 def test_equal_bits_do_without_what_a_run_shows(device: an.Device, cuda_engine: str) -> None:

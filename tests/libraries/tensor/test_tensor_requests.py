@@ -108,7 +108,8 @@ FIELDS: dict[str, list[dict[str, Any]]] = {
     "compute": [{"operands": (A.astype("f4"), B.astype("f4"))},
                 {"operands": (A.astype("f4"), B.astype("f4")), "compute": "tf32"}],
     "factors": [{}, {"alpha": 2}, {"alpha": 0}, {"c": C, "beta": 1}, {"alpha": np.ones(1)}],
-    "preferences": [{}, {"route": "kernel"}, {"route": "blas_lt"}, {"route": "cutlass"}],
+    "preferences": [{}, {"route": "kernel"}, {"route": "blas_lt"}, {"route": "cutlass"}, {"deterministic": True},
+                    {"tune": True}, {"tune": 2.0}, {"tune": "known"}],
     "order": [{}, {"order": "any"}],  # the modes of the larger operand first
     "memory": [{"subscripts": "ij,jk,kl->il", "operands": (A, B, B.T)},
                {"subscripts": "ij,jk,kl->il", "operands": (A, B, B.T), "memory_limit": 24},

@@ -43,18 +43,19 @@ static void test_sources(void) {
                                {.value = 0, .offset = 3, .origin = ATOMR_FROM_MESSAGE}};
     atomr_source scalars[MOST];
     for (unsigned i = 0; i < MOST; i++) {
-        scalars[i] = (atomr_source){.value = i, .origin = i % 2 ? ATOMR_FROM_PLAN : ATOMR_FROM_MESSAGE};
+        static const atomr_origin origins[] = {ATOMR_FROM_MESSAGE, ATOMR_FROM_PLAN, ATOMR_FROM_LANE};
+        scalars[i] = (atomr_source){.value = i, .origin = origins[i % 3]};
     }
     atomr_step steps[] = {{.run = run_recorded, .context = &r, .n_operands = 4, .n_scalars = MOST, .operands = operands, .scalars = scalars},
                           {.run = run_recorded, .context = &r, .n_operands = 1, .operands = operands}};
-    const atomr_sequence s = {sizeof workspace, 2, steps};
+    const atomr_sequence s = {sizeof workspace, 2, steps, NULL};
     const atomr_call call = message();
     atomr_failure failure = {0};
     CHECK_EQ(atomr_sequence_run((void *)&s, &call, &failure), ATOMR_OK);
     CHECK_EQ(r.n, 2);
     CHECK(r.pointers[0][0] == &arrays[1] && r.pointers[0][1] == workspace + 16);
     CHECK(r.pointers[0][2] == &constant && r.pointers[0][3] == (char *)&arrays[0] + 3);
-    for (unsigned i = 0; i < MOST; i++) CHECK_EQ(r.scalars[0][i], i % 2 ? i : 100 + i);
+    for (unsigned i = 0; i < MOST; i++) CHECK_EQ(r.scalars[0][i], i % 3 == 2 ? 3 : i % 3 ? i : 100 + i);
     CHECK_EQ(r.calls[0].lane, 3);
     CHECK_EQ(r.calls[1].n_operands, 1);
     CHECK_EQ(r.calls[1].n_scalars, 0);
@@ -65,7 +66,7 @@ static void test_the_first_failure_ends_it(void) {
     record r = {.codes = {0, ATOMR_INVALID_REQUEST}};
     atomr_step steps[3];
     for (int i = 0; i < 3; i++) steps[i] = (atomr_step){.run = run_recorded, .context = &r};
-    const atomr_sequence s = {0, 3, steps};
+    const atomr_sequence s = {0, 3, steps, NULL};
     const atomr_call call = message();
     atomr_failure failure = {0};
     CHECK_EQ(atomr_sequence_run((void *)&s, &call, &failure), ATOMR_INVALID_REQUEST);
@@ -76,7 +77,7 @@ static void test_the_first_failure_ends_it(void) {
 static void test_a_small_workspace_is_refused(void) {
     record r = {0};
     atomr_step step = {.run = run_recorded, .context = &r};
-    const atomr_sequence s = {sizeof workspace + 1, 1, &step};
+    const atomr_sequence s = {sizeof workspace + 1, 1, &step, NULL};
     const atomr_call call = message();
     atomr_failure failure = {0};
     CHECK_EQ(atomr_sequence_run((void *)&s, &call, &failure), ATOMR_INVALID_REQUEST);
@@ -94,7 +95,7 @@ static void test_steps_by_factors(void) {
         atomr_step steps[] = {{.run = run_recorded, .context = &usual, .when = ATOMR_UNLESS_ZERO, .n_factors = 2, .factors = factors},
                               {.run = run_recorded, .context = &other, .when = ATOMR_IF_ZERO, .n_factors = 2, .factors = factors},
                               {.run = run_recorded, .context = &every}};
-        const atomr_sequence s = {0, 3, steps};
+        const atomr_sequence s = {0, 3, steps, NULL};
         atomr_call call = message();
         memcpy(words, given[i], sizeof given[i]);
         call.scalars = words;

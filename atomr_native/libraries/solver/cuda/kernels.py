@@ -281,7 +281,7 @@ KERNEL vectors(real *out, const real *in, const real *values, const int *info, c
     out[at + 1] = bad ? NOT_A_NUMBER : im;
   }
 }
-/* In one block: whether any info is not 0, the first of them, its number, and how many there are. */
+/* In one block, to host memory: whether any info is not 0, the first of them, its number, and how many there are. */
 KERNEL summary(int *words, const int *info, u64 count) {
   AWAIT_LAUNCH();
   SHARED unsigned int first[$threads], bad[$threads];
@@ -303,6 +303,7 @@ KERNEL summary(int *words, const int *info, u64 count) {
   words[1] = found ? (int)mine : 0;
   words[2] = found ? info[mine] : 0;
   words[3] = (int)found;
+  FENCE();
 }
 /* A product as a number near 1 and a power of two, so that nothing overflows. */
 typedef struct { double re, im; long long power; } scaled;

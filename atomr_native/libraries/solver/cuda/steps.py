@@ -281,11 +281,8 @@ class Steps(ABC):
         """Have the info numbers judged; a plan whose routine has none has no such step."""
         if self.info is None:
             return
-        words, single = self.info, self.count == 1
-        if not single:
-            words = self.take(16)
-            self.launch("summary", (words, self.info), (self.count,), 1, grid=1)
-        self.native(Verdict(self.context.backend, self.verdict_of(kind, "SINGLE" if single else "SUMMARY")), (words,))
+        self.launch("summary", (("info", 0), self.info), (self.count,), 1, grid=1)
+        self.native(Verdict(self.context.backend, self.verdict_of(kind, "SUMMARY")), ())
 
     def verdict_of(self, kind: str, form: str) -> SolverVerdict:
         """Return what info numbers mean, and what words say of them, by the names of constants."""

@@ -152,16 +152,7 @@ class DirectSolver:
         batch = "" if self.batch is None else f", batch of {self.batch}"
         return f"<DirectSolver {self._how['kind']} {self.shape} {dtype_name(self.dtype)}{batch}>"
 
-    def _check_recorded(self) -> None:
-        core = self._actor.owner.core
-        if core.recorders is not None and core.recorder() is not None:
-            raise InvalidRequest(
-                "a direct solve inside a recording: its factors are a state of the library's on the host, which no "
-                "replay may rely on; allowed: messages before and after the program"
-            )
-
     def _factor(self, phase: str, values: GpuRef | None, check: bool) -> None:
-        self._check_recorded()
         check_flag("check", check)
         if values is not None:
             check_handle("values", values)
@@ -192,7 +183,7 @@ class DirectSolver:
         Raises
         ------
         InvalidRequest
-            For other shapes or dtypes, and inside a recording.
+            For other shapes or dtypes.
 
         Notes
         -----
@@ -224,9 +215,8 @@ class DirectSolver:
         Raises
         ------
         InvalidRequest
-            For other shapes or dtypes, before the first factorization, and inside a recording.
+            For other shapes or dtypes, and before the first factorization.
         """
-        self._check_recorded()
         if not self._factored:
             raise InvalidRequest("the solver has no factors; send factor() first")
         front = () if self.batch is None else (self.batch,)

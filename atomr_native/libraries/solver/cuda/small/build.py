@@ -1,7 +1,7 @@
 """From a plan specification whose route is ``kernel`` to the launch of a kernel for small matrices.
 
-The kernel reads and writes operands as they lie, writes NaN into the results of matrices that failed, and counts these.
-So the message needs no arrays besides its own, and its info numbers need no pass of their own.
+The kernel reads and writes operands as they lie, writes NaN into the results of matrices that failed, counts these, and
+reports them to the host.  So the message needs no arrays besides its own, and is one launch.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ __all__ = ["build_small"]
 
 #: Blocks of a kernel for each multiprocessor.
 _BLOCKS: Final = 16
-#: Bytes of the record of failures: ``ATOMR_VERDICT_RECORD`` of the solver's verdict.
-_RECORD: Final = 16
 
 
 def build_small(spec: PlanSpec[Any], context: CudaContext) -> Built:
@@ -58,12 +56,8 @@ class _Builder(Steps):
         if name in ("qr", "qr_factor"):
             self._qr()
             return self.built()
-        self.record = self.take(_RECORD)
         getattr(self, f"_{'solve' if name == 'inv' else name}")()
         return self.built()
-
-    def _at(self, source: Source, byte: int) -> Source:
-        return (source[0], source[1] + byte)
 
     def _array(self, name: str, *, turned: bool = False) -> tuple[Source, tuple[int, ...]]:
         """Return an operand, and its strides."""
@@ -78,35 +72,29 @@ class _Builder(Steps):
     def _launch(
         self, made: tuple[str, int, int], sources: tuple[Source, ...], numbers: tuple[int, ...], *, failures: bool
     ) -> None:
-        """Add the kernel, and those around it that keep the record of failures."""
+        """Add the kernel, and with `failures` the verdict about what it reports."""
         source, lanes, threads = made
         target = self.context.target
         built = kernels(source, [], target, dtypes=(self.how.dtype,), alignments=())
         program = cast("KernelProgram", built.run)
-        first = self.record if failures else None
-
-        def add(name: str, blocks: int, block: int, operands: tuple[Source, ...], values: tuple[int, ...]) -> None:
-            arguments: tuple[Argument, ...] = (
-                *(("operand", i) for i in range(len(operands))),
-                *(("uint64", value % 2**64) for value in values),
-            )
-            given = self.spec.operands
-            aligned = tuple(alignment(given[at].dtype) if kind == "operand" else 4 for kind, at in operands)
-            launch = Launch(name, (blocks, 1, 1), (block, 1, 1), 0, arguments, overlaps=target.overlaps)
-            self._steps.append(Step(replace(program, launches=(launch,), alignments=aligned), operands))
-
-        if first is not None:
-            bad = self._at(first, 8)
-            add("start", 1, 32, (first, bad), ())
-            sources = (*sources, first, bad)
+        scalars: tuple[Source, ...] = ()
+        if failures:
+            sources, scalars = (*sources, ("info", 0)), (("lane", 0),)
+        arguments: tuple[Argument, ...] = (
+            *(("operand", i) for i in range(len(sources))),
+            *(("uint64", number % 2**64) for number in numbers),
+            *(("int64", i) for i in range(len(scalars))),
+        )
         groups = threads // lanes
         blocks = max(1, min(-(-self.count // groups), target.sm_count * _BLOCKS))
-        add("small", blocks, threads, sources, numbers)
+        launch = Launch("small", (blocks, 1, 1), (threads, 1, 1), 0, arguments, overlaps=target.overlaps)
+        given = self.spec.operands
+        aligned = tuple(alignment(given[at].dtype) if kind == "operand" else 4 for kind, at in sources)
+        self._steps.append(Step(replace(program, launches=(launch,), alignments=aligned), sources, scalars))
         self.note(f"{self.count} matrices in one kernel, {lanes} lanes each")
-        if first is None:
-            return
-        kind = kind_of_failure(self.routine, getattr(self.how, "assume", "")) if self.how.check else "ANY"
-        self.native(Verdict(self.context.backend, self.verdict_of(kind, "RECORD")), (first,))
+        if failures:
+            kind = kind_of_failure(self.routine, getattr(self.how, "assume", "")) if self.how.check else "ANY"
+            self.native(Verdict(self.context.backend, self.verdict_of(kind, "RECORD")), ())
 
     @property
     def _batch(self) -> tuple[int, ...]:
@@ -117,7 +105,7 @@ class _Builder(Steps):
         """Where info numbers go, their strides, and whether they are wanted."""
         if "info" in self.at:
             return self.operand("info"), self.leads["info"], 1
-        return self.record, (0, 0, 0), 0
+        return ("info", 0), (0, 0, 0), 0
 
     def _lu_factor(self) -> None:
         (a, of_a), (out, of_out), (pivots, of_pivots) = (

@@ -9,6 +9,8 @@ from __future__ import annotations
 from string import Template
 from typing import Final
 
+from ....._lib.sender import MAX_LANES
+
 __all__ = ["LARGEST", "common", "lanes_for", "threads_for"]
 
 #: Rows and columns of the largest matrix: those of the lanes of a warp.
@@ -46,6 +48,9 @@ DEVICE real swapped(real x, int mask) { return __shfl_xor_sync(0xffffffffu, x, m
 DEVICE int swapped_int(int x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 DEVICE bool any_lane(bool x) { return __any_sync(0xffffffffu, x); }
 DEVICE void count_bad(u64 *first, int *count, u64 word) { atomicMax(first, word); atomicAdd(count, 1); }
+DEVICE bool is_last(unsigned int *ended) { return atomicInc(ended, gridDim.x - 1) == gridDim.x - 1; }
+DEVICE u64 taken(u64 *first) { return atomicExch(first, 0); }
+DEVICE int taken_count(int *count) { return atomicExch(count, 0); }
 #else
 #define GROUP_SYNC() SYNC()
 SHARED real lane_reals[THREADS];
@@ -75,6 +80,20 @@ DEVICE bool any_lane(bool x) {
 DEVICE void count_bad(u64 *first, int *count, u64 word) {
   if (word > *first) *first = word;
   *count += 1;
+}
+DEVICE bool is_last(unsigned int *ended) {
+  *ended = *ended == gridDim.x - 1 ? 0 : *ended + 1;
+  return *ended == 0;
+}
+DEVICE u64 taken(u64 *first) {
+  const u64 found = *first;
+  *first = 0;
+  return found;
+}
+DEVICE int taken_count(int *count) {
+  const int found = *count;
+  *count = 0;
+  return found;
 }
 #endif
 $numbers
@@ -214,16 +233,28 @@ DEVICE void give_row(elem *out, const elem *r, int most, int width, int lane, in
   for (int j = 0; j < most; j++)
     if (j < width) to[j * M] = bad ? make_elem(NOT_A_NUMBER, IS_COMPLEX ? NOT_A_NUMBER : 0) : r[j];
 }
+/* The failures of a message: the first, counted down, with its info number; how many; and the blocks that have ended,
+ * of which the last leaves zeros.  A lane has one launch of a module after the other, so each lane has its own. */
+typedef struct { u64 first; int count; unsigned int ended; } record;
+__device__ record records[$mailboxes];
 /* The info number of a matrix, to where it is wanted, and among those that failed; by one lane of its group. */
-DEVICE void tell(int *out, u64 *first_bad, int *count, int info, u64 b, batch all, layout x) {
+DEVICE void tell(int *out, u64 mailbox, int info, u64 b, batch all, layout x) {
+  record *const of = records + mailbox;
   if (out) out[place(b, all, x)] = info;
-  if (info) count_bad(first_bad, count, (0xffffffffu - b) << 32 | (unsigned int)info);
+  if (info) count_bad(&of->first, &of->count, (0xffffffffu - b) << 32 | (unsigned int)info);
 }
-KERNEL start(u64 *first_bad, int *count) {
-  AWAIT_LAUNCH();
+/* The end of a block: the last one writes the info words of the message, which are in host memory. */
+DEVICE void report(int *words, u64 mailbox) {
+  record *const of = records + mailbox;
+  SYNC();
   if (threadIdx.x) return;
-  *first_bad = 0;
-  *count = 0;
+  __threadfence();
+  if (!is_last(&of->ended)) return;
+  const u64 first = taken(&of->first);
+  words[0] = (int)(unsigned int)first;
+  words[1] = (int)(unsigned int)(first >> 32);
+  words[2] = taken_count(&of->count);
+  FENCE();
 }
 """)
 _BOUNDS: Final = Template("""\
@@ -318,6 +349,6 @@ def common(dtype: str, rows: int, columns: int, lanes: int, threads: int, work: 
         numbers=_COMPLEX if is_complex else _REAL,
         bounds=_BOUNDS.substitute(blocks=max(1, _REGISTERS // (threads * (held // 4 + _OTHERS)))) if held else "",
         epsilon="2.220446049250313e-16" if double else "1.1920929e-7f",
-        tiny="1e-150" if double else "1e-17f", fused="fma" if double else "fmaf",
+        tiny="1e-150" if double else "1e-17f", fused="fma" if double else "fmaf", mailboxes=MAX_LANES,
         outer="unroll" if rows * columns * work * (4 if is_complex else 1) <= _UNROLLED else "unroll 1",
     )  # fmt: skip

@@ -115,10 +115,10 @@ _HEAD: Final = """\
 _LU_KERNEL: Final = (
     """\
 enum { LEAD = N | 1, EACH = M * LEAD, LINES = 2 * IN_PACKS(N) };
-KERNEL small(const elem *a, elem *out, int *pivots_out, int *infos, u64 *first_bad, int *bad_count, u64 count, u64 e1,
+KERNEL small(const elem *a, elem *out, int *pivots_out, int *infos, int *words, u64 count, u64 e1,
              u64 e2, u64 a_row, u64 a_column, u64 a0, u64 a1, u64 a2, u64 o_row, u64 o_column, u64 o0, u64 o1, u64 o2,
              u64 p_row, u64 p0, u64 p1, u64 p2, u64 i0, u64 i1, u64 i2, u64 poison,
-             u64 gives) {
+             u64 gives, u64 mailbox) {
   SHARED elem tiles[GROUPS * EACH];
   SHARED ALIGNED(16) elem all_lines[GROUPS * LINES];
   SHARED int pivots[GROUPS * LEAST], bad[GROUPS];
@@ -149,7 +149,7 @@ KERNEL small(const elem *a, elem *out, int *pivots_out, int *infos, u64 *first_b
       if (lane == 0) {
         if (bad[group]) info = 0;
         if (info && poison) bad[group] = 1;
-        tell(gives ? infos : (int *)0, first_bad, bad_count, info, b, all, layout_of(0, 0, i0, i1, i2));
+        tell(gives ? infos : (int *)0, mailbox, info, b, all, layout_of(0, 0, i0, i1, i2));
       }
     }
     meet(reads && writes);
@@ -157,15 +157,16 @@ KERNEL small(const elem *a, elem *out, int *pivots_out, int *infos, u64 *first_b
     else give(out, tiles, EACH, LEAD, M, N, N, first, all, of_out, ALL, false, bad);
     meet(reads && writes);
   }
+  report(words, mailbox);
 }
 """
 )
 _CHOLESKY_KERNEL: Final = (
     """\
 enum { LEAD = N | 1, EACH = N * LEAD, LINES = 2 * IN_PACKS(LANES) };
-KERNEL small(const elem *a, elem *out, int *infos, u64 *first_bad, int *bad_count, u64 count, u64 e1, u64 e2,
+KERNEL small(const elem *a, elem *out, int *infos, int *words, u64 count, u64 e1, u64 e2,
              u64 a_row, u64 a_column, u64 a0, u64 a1, u64 a2, u64 o_row, u64 o_column, u64 o0, u64 o1, u64 o2, u64 i0,
-             u64 i1, u64 i2, u64 lower, u64 gives) {
+             u64 i1, u64 i2, u64 lower, u64 gives, u64 mailbox) {
   SHARED elem tiles[GROUPS * EACH];
   SHARED ALIGNED(16) elem all_lines[GROUPS * LINES];
   SHARED int bad[GROUPS];
@@ -184,7 +185,7 @@ KERNEL small(const elem *a, elem *out, int *infos, u64 *first_bad, int *bad_coun
     const u64 b = first + (u64)group;
     if (lane == 0 && b < count) {
       bad[group] = info != 0;
-      tell(gives ? infos : (int *)0, first_bad, bad_count, info, b, all, layout_of(0, 0, i0, i1, i2));
+      tell(gives ? infos : (int *)0, mailbox, info, b, all, layout_of(0, 0, i0, i1, i2));
     }
     SYNC();
     /* U is the adjoint of L */
@@ -192,6 +193,7 @@ KERNEL small(const elem *a, elem *out, int *infos, u64 *first_bad, int *bad_coun
          lower ? layout_of(o_row, o_column, o0, o1, o2) : layout_of(o_column, o_row, o0, o1, o2), LOWER, !lower, bad);
     SYNC();
   }
+  report(words, mailbox);
 }
 """
 )
@@ -228,10 +230,10 @@ DEVICE void reduce(elem *x, elem f, const elem *line) {
       if (c + i < CHUNK) x[c + i] = minus(x[c + i], f, part.x[i]);
   }
 }
-KERNEL small(const elem *a, const elem *b, elem *out, int *infos, u64 *first_bad, int *bad_count, u64 columns,
+KERNEL small(const elem *a, const elem *b, elem *out, int *infos, int *words, u64 columns,
              u64 count, u64 e1, u64 e2, u64 a_row, u64 a_column, u64 a0, u64 a1, u64 a2, u64 b_row, u64 b_column,
              u64 b0, u64 b1, u64 b2, u64 o_row, u64 o_column, u64 o0, u64 o1, u64 o2, u64 i0, u64 i1, u64 i2,
-             u64 lower, u64 gives) {
+             u64 lower, u64 gives, u64 mailbox) {
   SHARED elem tiles[GROUPS * EACH];
   SHARED ALIGNED(16) elem all_lines[GROUPS * LINES];
   SHARED elem diagonals[GROUPS * N];
@@ -254,7 +256,7 @@ $factor
     if (lane == 0 && which < count) {
       if (bad[group]) info = 0;
       if (info) bad[group] = 1;
-      tell(gives ? infos : (int *)0, first_bad, bad_count, info, which, all, layout_of(0, 0, i0, i1, i2));
+      tell(gives ? infos : (int *)0, mailbox, info, which, all, layout_of(0, 0, i0, i1, i2));
     }
     for (u64 from = 0; from < columns; from += CHUNK) {
       const int width = (int)(columns - from < CHUNK ? columns - from : CHUNK);
@@ -296,6 +298,7 @@ $factor
     }
     meet(apart);
   }
+  report(words, mailbox);
 }
 """)
 _KEPT: Final = """

@@ -42,9 +42,9 @@ DEVICE int rank_of(const real *values, int lane) {
 """
 _EIGH: Final = """\
 enum { LEAD = N | 1, EACH = N * LEAD, STRIDE = LANES / 2 };
-KERNEL small(const elem *a, elem *v_out, real *w_out, int *infos, u64 *first_bad, int *bad_count, u64 count, u64 e1,
+KERNEL small(const elem *a, elem *v_out, real *w_out, int *infos, int *words, u64 count, u64 e1,
              u64 e2, u64 a_row, u64 a_column, u64 a0, u64 a1, u64 a2, u64 v_row, u64 v_column, u64 v0, u64 v1, u64 v2,
-             u64 w_row, u64 w0, u64 w1, u64 w2, u64 i0, u64 i1, u64 i2, u64 lower, u64 gives) {
+             u64 w_row, u64 w0, u64 w1, u64 w2, u64 i0, u64 i1, u64 i2, u64 lower, u64 gives, u64 mailbox) {
   SHARED elem tiles[GROUPS * EACH], vectors[VECTORS ? GROUPS * EACH : 1];
   SHARED rotation all_turns[GROUPS * PAIRS];
   SHARED real all_values[GROUPS * LANES];
@@ -155,7 +155,7 @@ KERNEL small(const elem *a, elem *v_out, real *w_out, int *infos, u64 *first_bad
     if (lane < N) values[lane] = RE(own[lane * LEAD + lane]);
     if (lane == 0 && b < count) {
       if (info) bad[group] = 1;
-      tell(gives ? infos : (int *)0, first_bad, bad_count, info, b, all, layout_of(0, 0, i0, i1, i2));
+      tell(gives ? infos : (int *)0, mailbox, info, b, all, layout_of(0, 0, i0, i1, i2));
     }
     SYNC();
     if (lane < N) {
@@ -171,14 +171,15 @@ KERNEL small(const elem *a, elem *v_out, real *w_out, int *infos, u64 *first_bad
       give(v_out, tiles, EACH, LEAD, N, N, N, first, all, layout_of(v_row, v_column, v0, v1, v2), ALL, false, bad);
     SYNC();
   }
+  report(words, mailbox);
 }
 """
 _SVD: Final = """\
 enum { LEAD = N | 1, EACH = M * LEAD, EACH_V = N * LEAD };
-KERNEL small(const elem *a, elem *u_out, real *s_out, elem *v_out, int *infos, u64 *first_bad, int *bad_count,
+KERNEL small(const elem *a, elem *u_out, real *s_out, elem *v_out, int *infos, int *words,
              u64 count, u64 e1, u64 e2, u64 a_row, u64 a_column, u64 a0, u64 a1, u64 a2, u64 u_row, u64 u_column,
              u64 u0, u64 u1, u64 u2, u64 s_row, u64 s0, u64 s1, u64 s2, u64 v_row, u64 v_column, u64 v0, u64 v1,
-             u64 v2, u64 i0, u64 i1, u64 i2, u64 gives) {
+             u64 v2, u64 i0, u64 i1, u64 i2, u64 gives, u64 mailbox) {
   SHARED elem tiles[GROUPS * EACH], vectors[VECTORS ? GROUPS * EACH_V : 1];
   SHARED real all_values[GROUPS * LANES];
   SHARED int bad[GROUPS], all_ranks[GROUPS * N];
@@ -260,7 +261,7 @@ KERNEL small(const elem *a, elem *u_out, real *s_out, elem *v_out, int *infos, u
     values[lane] = -size; /* so that the largest is the first */
     if (lane == 0 && b < count) {
       if (info) bad[group] = 1;
-      tell(gives ? infos : (int *)0, first_bad, bad_count, info, b, all, layout_of(0, 0, i0, i1, i2));
+      tell(gives ? infos : (int *)0, mailbox, info, b, all, layout_of(0, 0, i0, i1, i2));
     }
     SYNC();
     const int rank = lane < N ? rank_of(values, lane) : 0;
@@ -314,6 +315,7 @@ KERNEL small(const elem *a, elem *u_out, real *s_out, elem *v_out, int *infos, u
     }
     SYNC();
   }
+  report(words, mailbox);
 }
 """
 
