@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CommunicatorGroup"]
 
-_REMEMBERED: Final = 4  # commits whose tags are known: the last two are enough
+_REMEMBERED: Final = 4  # commits that are known, with their tags: the last two are enough
 
 
 @public
@@ -90,6 +90,8 @@ class CommunicatorGroup(ProcessBound):
         for group, numbers in zip(self.groups, self._numbers, strict=True):
             reply = group.commit(tag)
             numbers[reply.value] = number
+            while len(numbers) > _REMEMBERED:
+                del numbers[min(numbers)]
             self._open.append(reply)
         return self._open
 

@@ -43,7 +43,8 @@ def structure_of(request: CollectiveRequest) -> Hashable:
     if request.counts is not None or type(request.root) is not int or type(factor) not in (int, float, type(None)):
         return None
     try:
-        key = (request.kind, request.op, request.root, factor, _layouts(request.arrays), _layouts(request.out))
+        exact = None if factor is None else repr(factor)  # 0.0 and -0.0 are equal, and so are 2 and 2.0
+        key = (request.kind, request.op, request.root, exact, _layouts(request.arrays), _layouts(request.out))
         hash(key)
     except (TypeError, AttributeError):
         return None  # `lower` says what is wrong with it

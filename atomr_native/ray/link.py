@@ -387,6 +387,10 @@ class Link:
             except Exception as error:
                 _log.exception("a batch of %d messages to %s failed", len(batch), self.node)
                 failure = LibraryError("ray", 0, type(error).__name__, f"messages to {self.node}", str(error))
+                with self.change:
+                    for cell, item in zip((cell for cell, _ in batch), items, strict=True):
+                        if self._asks.pop(item[3], None) is not None:
+                            cell.asked -= 1
                 for cell, envelope in batch:
                     cell.give_up(envelope, failure)
                 return

@@ -155,3 +155,18 @@ def test_members_that_cannot_be(comm: an.Communicator, change: object, text: str
     members = begin(comm)
     with pytest.raises(an.InvalidRequest, match=text):
         comm.durable_group(change(members))  # type: ignore[operator]
+
+
+def test_a_long_loop_keeps_few_commits_in_mind(system: an.System) -> None:
+    comm = system.communicator(["host", "host:1"])
+    members = begin(comm)
+    group = comm.durable_group(members)
+    for number in range(1, 21):
+        step(members, 0)
+        step(members, 1)
+        assert group.commit(tag=number).result(60) == number
+    assert all(len(numbers) < 10 for numbers in group._numbers)
+    step(members, 1)
+    assert group.restore(60) == 20
+    check(members, 20)
+    comm.close()

@@ -207,3 +207,10 @@ def test_quick_sends_of_several_threads_and_full_mailboxes(system: an.System) ->
     assert [ref.numpy().tolist() for ref in (*x, *one)] == [[0.0] * 3] * 2 + [[1.0] * 3] * 2
     assert comm.stats()["messages"] == 3001
     comm.close()
+
+
+def test_factors_that_compare_equal_are_told_apart(comm: an.Communicator) -> None:
+    x, out = put(comm, [1.0], [1.0]), put(comm, [0.0], [0.0])
+    for factor in (0.0, -0.0, 0.0, 0, -0.0):
+        comm.all_reduce(x, out=out, factor=factor)
+        assert np.signbit(out[0].numpy()) == np.signbit(np.float64(factor))

@@ -14,6 +14,7 @@ from cluster_actors import Gate, Log
 
 import atomr_native as an
 from atomr_native.ray import Cluster
+from atomr_native.ray.calls import Calls
 from atomr_native.ray.in_process import InProcess
 from atomr_native.testing import Probe
 
@@ -314,3 +315,22 @@ def test_the_statistics_of_all_nodes(cluster: Cluster) -> None:
 def test_actors_take_turns_on_nodes(clusters: Make) -> None:
     cluster, _ = clusters(nodes=3)
     assert sorted(cluster.spawn(Log).path.split("/")[1] for _ in range(6)) == [f"node{n // 2}" for n in range(6)]
+
+
+def test_messages_that_the_engine_loses_are_no_load(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    ref = cluster.spawn(Log, node=1)
+    assert ref.ask("a").result(30) == 1
+    real = Calls.make
+
+    def fails(self: Calls, life: Any, method: str, *args: Any) -> Any:
+        if method == "deliver" and args[3]:
+            raise RuntimeError("the engine is out of order")
+        return real(self, life, method, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Calls, "make", fails)
+        for _ in range(3):
+            with pytest.raises(an.LibraryError, match="out of order"):
+                ref.ask("lost").result(30)
+    assert ref.ask("b").result(30) == 2
+    assert ref.cell.load == 0
