@@ -92,9 +92,11 @@ static int has_begun(const atomr_page *p, uint64_t sequence) {
     return 0;
 }
 
-/* Where a rank is lost, others do not wait for each other, and may have voted twice since: a vote may be overwritten. */
+/* Where a rank is lost, others do not wait for each other, and may have voted twice since: a vote may be overwritten.  One
+ * that is only not here yet is waited for: pages of other processes have the words of one rank after those of another. */
 static int has_voted_or_begun(const atomr_page *p, unsigned rank, uint64_t sequence) {
-    return has_voted(p, rank, sequence) || has_begun(p, sequence);
+    const uint64_t last = atomic_load(&p->ranks[rank].votes[sequence & 1].sequence);
+    return last == sequence || (last > sequence && has_begun(p, sequence));
 }
 
 /* A rank that is lost and has not come to `step` of a message, so that no rank can pass it; ATOMR_RANKS: none.  What a

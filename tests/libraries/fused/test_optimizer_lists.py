@@ -97,7 +97,7 @@ def test_kernels_have_the_bits_of_the_host(engine: Engine, nesterov: bool | None
     arrays, scalars = (tuple(o.given for o in made.operands), tuple(s.value for s in made.scalars))
     both(engine, made.spec(), arrays, scalars, 0)
     (launch,) = engine.build(made.spec()).run.launches
-    assert launch.grid == (8, 1, 1)  # 4 blocks for each multiprocessor
+    assert launch.grid == (16, 1, 1)  # 8 blocks for each multiprocessor
 
 
 @pytest.mark.parametrize("kind", [("float32", False), ("float16", True)])

@@ -75,6 +75,18 @@ static void test_a_rank_that_is_back_has_voted_again(void) {
     free(page);
 }
 
+/* Another process's page: rank 0 has counted all votes, and its words are here before those of rank 2. */
+static void test_a_vote_that_is_on_its_way_is_waited_for(void) {
+    atomr_page *const page = page_new(RANKS);
+    atomr_page_cast(page, 0, 1, NULL);
+    atomr_page_cast(page, 1, 1, NULL);
+    atomic_store(&page->ranks[0].step, (uint64_t)1 << ATOMR_STEP_BITS | ATOMR_STEP_BEGUN);
+    CHECK_EQ(count(page, 1, 1), ATOMR_LEFT);
+    atomr_page_cast(page, 2, 1, NULL);
+    CHECK_EQ(count(page, 1, 1), ATOMR_MET);
+    free(page);
+}
+
 /* Nobody was ready for a message, so a vote that is gone ends it by the loss. */
 static void test_a_message_that_nobody_began_ends_by_the_loss(void) {
     atomr_page *const page = page_new(RANKS);
@@ -93,6 +105,7 @@ int main(int argc, char **argv) {
     RUN(test_ranks_wait_for_each_other);
     RUN(test_a_slow_rank_counts_a_vote_that_was_overwritten);
     RUN(test_a_rank_that_is_back_has_voted_again);
+    RUN(test_a_vote_that_is_on_its_way_is_waited_for);
     RUN(test_a_message_that_nobody_began_ends_by_the_loss);
     return check_end(argc, argv);
 }

@@ -24,9 +24,8 @@ from ..attributes import AdamWListAttributes, SgdListAttributes
 __all__ = ["build_adamw_list", "build_sgd_list"]
 
 _GROUP: Final = 8  # elements of a thread
-#: Blocks of a multiprocessor, all of them at once: each makes a table, and those of the first ones are made while the
-#: launch before ends.
-_RESIDENT: Final = 4
+_BLOCKS: Final = 8  # of a multiprocessor
+_RESIDENT: Final = 4  # of them at once
 _WARP: Final = 32
 _MAD: Final = """\
 DEVICE float mad(float a, float b, float c) {
@@ -149,7 +148,7 @@ def _build(
         "}",
     ]
     arguments: list[Argument] = [("operand", i) for i in range(len(spec.operands))]
-    grid = (max(1, min(total, _RESIDENT * target.sm_count)), 1, 1)
+    grid = (max(1, min(total, _BLOCKS * target.sm_count)), 1, 1)
     launch = Launch(name, grid, (THREADS, 1, 1), 0, (*arguments, *scalars.values()))
     built = kernels(
         "\n".join(text) + "\n", [launch], target,
