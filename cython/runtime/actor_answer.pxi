@@ -112,6 +112,8 @@ cdef class AnswerBase:
         ------
         InvalidRequest
             When the actor that has to answer is the one that waits.
+        NestedCall
+            In the middle of another call that has no time to wait, as a callback of the garbage collector may be.
         ActorStopped
             In a child process that was forked after the ask.
         """
@@ -124,6 +126,7 @@ cdef class AnswerBase:
             limit = limit_of(timeout)
         if atomr_outcome_done(&self.outcome):
             return True
+        refuse_in_service()
         if self.cell is not None:
             self.cell.alive()
             if <PyObject *>self.cell == atomr_current_cell and not self.cell.reentrant_wait(self):

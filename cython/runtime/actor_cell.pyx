@@ -17,6 +17,7 @@ from libc.string cimport strerror
 
 from .._support.timeouts import seconds_of
 from ..errors import ActorStopped, AskTimeout, InvalidRequest
+from .guard import refuse_in_service
 
 cdef extern from *:
     """

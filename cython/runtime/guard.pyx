@@ -253,6 +253,7 @@ cdef class Job:
     cdef tuple args
     cdef dict kwargs
     cdef bint abandoned
+    cdef bint service  # it waits for nobody
     cdef int persists
     cdef PyThread_type_lock done
 
@@ -324,13 +325,14 @@ cdef class Helper:
 cdef list idle = []
 
 
-cdef object hop(object work, tuple args, dict kwargs):
+cdef object hop(object work, tuple args, dict kwargs, bint service):
     """Run a function in another thread, and wait for it."""
     cdef Job job
     cdef Helper helper
     if Py_IsFinalizing():  # no other thread runs any more
         return work(*args, **kwargs)
     job = Job()
+    job.service = service
     job.context = contextvars.copy_context()
     job.work, job.args, job.kwargs = work, args, kwargs
     try:
@@ -371,7 +373,7 @@ def shielded(work):
             if atomr_serving or atomr_leaves:
                 refuse()
             return work(*args, **kwargs)
-        return hop(work, args, kwargs)
+        return hop(work, args, kwargs, False)
 
     return functools.update_wrapper(call, work)
 
@@ -381,9 +383,15 @@ def shielded_service(work):
     def call(*args, **kwargs):
         if atomr_own or atomr_held:
             return work(*args, **kwargs)
-        return hop(work, args, kwargs)
+        return hop(work, args, kwargs, True)
 
     return functools.update_wrapper(call, work)
+
+
+def refuse_in_service():
+    """Raise `NestedCall` in the middle of a function that waits for nobody, whose caller waits: it may be waited for in turn."""
+    if atomr_job != NULL and (<Job>atomr_job).service:
+        refuse()
 
 
 def finish(work):

@@ -39,7 +39,7 @@ def test_there_is_a_page_for_each_machine_and_no_other() -> None:
 
 HOST = documents.load(documents.RESULTS / "2026-11-22-2-core-host.json")
 GPU = documents.load(documents.RESULTS / "2026-11-23-nvidia-h200.json")
-PAIR = documents.load(documents.RESULTS / "2026-11-25-nvidia-h100-x2.json")
+PAIR = documents.load(documents.RESULTS / "2026-11-26-nvidia-h200-x2.json")
 FLOOR, ROW_FLOOR = "C: cuMemcpyAsync, pinned, and synchronize", "C: 8 x cuMemcpyAsync, pinned, and synchronize"
 MEAN = "mean of squares from 2048"
 CCCL = "CUDA C++ with CCCL, 1st, from the cache"

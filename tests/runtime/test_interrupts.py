@@ -252,6 +252,27 @@ def test_callbacks_of_the_collector_make_calls(calls: Calls) -> None:
     calls.check()
 
 
+def test_nobody_waits_for_an_actor_inside_of_what_waits_for_nobody(calls: Calls) -> None:
+    """A callback of the collector there could wait for the very actor that waits for that call."""
+    unlock = threading.Event()
+
+    class Slow(an.Actor):
+        def receive(self, message: object) -> object:
+            unlock.wait(60)
+            return message
+
+    slow = calls.system.spawn(Slow)
+    answer = slow.ask(1)
+    try:
+        with pytest.raises(an.NestedCall):
+            guard.shielded_service(lambda: answer.result(timeout=30))()
+    finally:
+        unlock.set()
+    assert answer.result(timeout=60) == 1
+    assert guard.shielded_service(lambda: answer.result(timeout=60))() == 1, "there is nothing to wait for"
+    slow.stop()
+
+
 class _Cycle:
     def __init__(self) -> None:
         self.me = self
