@@ -118,7 +118,7 @@ static void test_steps_by_alignment(void) {
             atomr_step steps[] = {{.run = run_recorded, .context = &aligned, .alignment = alignment},
                                   {.run = run_recorded, .context = &apart, .alignment = alignment, .apart = 1},
                                   {.run = run_recorded, .context = &every}};
-            const atomr_sequence s = {0, 3, steps};
+            const atomr_sequence s = {0, 3, steps, NULL};
             atomr_call call = message();
             void *const pointers[] = {(void *)(uintptr_t)bits[i][0], (void *)(uintptr_t)bits[i][1]};
             call.pointers = pointers;
