@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "check.h"
+#include "page_rig.h"
 #include "libraries/nccl/connection.h"
 
 enum { RANKS = 3, MESSAGES = 400, ROUNDS = 5, ROOMS = 8192 };
@@ -241,10 +241,7 @@ static void *lane_main(void *argument) {
 }
 
 static void try_messages(unsigned seed) {
-    atomr_page *const page = aligned_alloc(4096, (size_t)(atomr_page_bytes(RANKS) + 4095) / 4096 * 4096);
-    CHECK(page);
-    memset(page, 0, sizeof *page);
-    atomr_page_init(page, RANKS);
+    atomr_page *const page = page_new(RANKS);
     lane lanes[RANKS];
     pthread_t threads[RANKS];
     memset(lanes, 0, sizeof lanes);
@@ -286,10 +283,7 @@ static void *connect_all(void *argument) {
 
 /* A rank breaks its connection, and goes on to a message that moves nothing before the others look: they find out. */
 static void test_a_failure_that_no_step_tells(void) {
-    atomr_page *const page = aligned_alloc(4096, (size_t)(atomr_page_bytes(RANKS) + 4095) / 4096 * 4096);
-    CHECK(page);
-    memset(page, 0, sizeof *page);
-    atomr_page_init(page, RANKS);
+    atomr_page *const page = page_new(RANKS);
     lane lanes[RANKS];
     pthread_t threads[RANKS];
     memset(lanes, 0, sizeof lanes);

@@ -1,19 +1,8 @@
 /* Votes of ranks of which some are lost: each wait ends, and ranks that live come to one result. */
-#include <stdlib.h>
-#include <string.h>
-
-#include "check.h"
-#include "runtime/meeting.h"
+#include "page_rig.h"
 
 enum { RANKS = 3 };
 static const _Atomic int stopping = 1; /* what has to wait leaves instead */
-
-static atomr_page *page_new(unsigned n_ranks) {
-    atomr_page *page = aligned_alloc(4096, (atomr_page_bytes(n_ranks) + 4095) & ~(size_t)4095);
-    memset(page, 0, sizeof *page);
-    atomr_page_init(page, n_ranks);
-    return page;
-}
 
 static int count(atomr_page *page, unsigned rank, uint64_t sequence) {
     atomr_error why;

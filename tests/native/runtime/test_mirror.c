@@ -4,19 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "check.h"
+#include "page_rig.h"
 #include "runtime/mirror.h"
 
 enum { RANKS = 2, ROUNDS = 400 };
 static atomr_page *pages[RANKS]; /* of the program of each rank */
 static _Atomic int stopping, over;
-
-static atomr_page *page_new(void) {
-    atomr_page *page = aligned_alloc(4096, (atomr_page_bytes(RANKS) + 4095) & ~(size_t)4095);
-    memset(page, 0, sizeof *page);
-    atomr_page_init(page, RANKS);
-    return page;
-}
 
 /* The relay of both programs: copies what has changed. */
 static void *copy_words(void *unused) {
@@ -84,7 +77,7 @@ static void *run_rank(void *argument) {
 
 static void test_ranks_agree(void) {
     pthread_t relay, ranks[RANKS];
-    for (unsigned i = 0; i < RANKS; i++) pages[i] = page_new();
+    for (unsigned i = 0; i < RANKS; i++) pages[i] = page_new(RANKS);
     for (unsigned i = 0; i < RANKS; i++) atomr_mirror_follow(pages[i]);
     pthread_create(&relay, NULL, copy_words, NULL);
     for (unsigned i = 0; i < RANKS; i++) pthread_create(&ranks[i], NULL, run_rank, (void *)(uintptr_t)i);
@@ -99,7 +92,7 @@ static void test_ranks_agree(void) {
 }
 
 static void test_a_loss_is_copied(void) {
-    atomr_page *const from = page_new(), *const to = page_new();
+    atomr_page *const from = page_new(RANKS), *const to = page_new(RANKS);
     atomr_rank_words words;
     atomr_error why;
     atomr_page_lose(from, 1, 3, ATOMR_DEVICE_FAULT, 4);
