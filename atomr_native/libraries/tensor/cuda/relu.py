@@ -20,6 +20,7 @@ from ....builders.cuda.product import ProductDescription
 from ....builders.cuda.sequence import SequenceProgram, Source, Step
 from ....builders.cuda.trials import tried
 from ....builders.cuda.tuner import gpu_of
+from ....builders.cuda.workspace import padded
 from ....dtypes import DTYPES, as_dtype
 from ....errors import OutOfMemory
 from ....plans.tuning import TuningKey, TuningStore, spec_digest
@@ -28,8 +29,6 @@ from .arrays import Array
 __all__ = ["keeping_nan"]
 
 _ONE: Final = int(np.float64(1).view(np.int64))
-#: Bytes from one scratch operand to the next are multiples of this.
-_ALIGNMENT: Final = 256
 #: Bytes of NaN that come from the host; the others are copies of them on the device.
 _TILE: Final = 1 << 20
 #: Bytes by which operands are displaced, so that each algorithm has its turn, and the alignment for which it is; the
@@ -92,8 +91,8 @@ def _tried(context: CudaContext, native: Matmul, d: ProductDescription, arrays: 
         If there is no memory to try that in.
     """
     backend, dtype = context.backend, arrays[2].dtype
-    nbytes = [(-(-n // _ALIGNMENT) + 1) * _ALIGNMENT for n in _operands(d, arrays)]  # and a displacement
-    own = -(-native.workspace // _ALIGNMENT) * _ALIGNMENT
+    nbytes = [padded(n + _DISPLACED[-1][0]) for n in _operands(d, arrays)]
+    own = padded(native.workspace)
     read = max(n for i, n in enumerate(nbytes) if i != d.d)  # of which all operands have the same NaN
     sources: tuple[Source, ...] = tuple(("operand", i) for i in range(d.n_operands))
     scalars: tuple[Source, ...] = tuple(("constant", _ONE if j == d.alpha else 0) for j in range(d.n_scalars))
