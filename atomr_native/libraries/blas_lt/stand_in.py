@@ -64,16 +64,16 @@ def _is_large(operands: Operands) -> bool:
 
 #: In the order in which they are tried.  bench/libraries/blas_lt/stand_ins.py measures them, with cuBLASLt 13.1 and 16
 #: bits: on an H100 1.16 to 1.40 with an epilogue of its own, 1.05 with aux, 1.01 with a gradient and 0.68 to 0.86 with
-#: odd rows (of int8, by hand: 0.13 to 0.67); on an H200 1.049 with aux and 0.71 with odd rows.  They are called of a
-#: product's attributes, operands and epilogue of its own.
+#: odd rows (of int8, by hand: 0.13 to 0.67); on an H200 1.15 to 1.50, 1.049, 0.989 and 0.71 to 0.86.  They are called
+#: of a product's attributes, operands and epilogue of its own.
 RULES: Final = (
-    Rule("it has an epilogue of its own", lambda _, operands, own: own is not None and _is_large(operands), gain=1.16),
+    Rule("it has an epilogue of its own", lambda _, operands, own: own is not None and _is_large(operands), gain=1.15),
     Rule(
         "it stores aux",
         lambda how, operands, _: how.epilogue in ("gelu_aux", "gelu_aux_bias") and _is_large(operands),
         gain=1.049,
     ),
-    Rule("it is a gradient", lambda how, operands, _: how.epilogue == "dgelu" and _is_large(operands), gain=1.009),
+    Rule("it is a gradient", lambda how, operands, _: how.epilogue == "dgelu" and _is_large(operands), gain=0.989),
     Rule("rows of operands are no multiples of 16 bytes", _is_odd, gain=0.127),
 )
 
