@@ -183,6 +183,7 @@ def test_plans(
 @pytest.mark.parametrize("transform", ["fft", "rfft", "irfft"])
 def test_functions_in_plans(cuda_engine: str, transform: str) -> None:
     """With other numbers in each message."""
+    pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
     shape = (40, 24, 33) if transform in WHOLE else (40, 24, 64)
     x = random_array(RNG, shape, "float32" if transform in REAL else "complex64")
     table = random_array(RNG, (24, 1), "float32")

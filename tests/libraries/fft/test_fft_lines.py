@@ -419,6 +419,7 @@ def test_other_addresses_are_refused(cuda_engine: str) -> None:
 
 def test_a_compiler_that_refuses(cuda_engine: str) -> None:
     """Functions whose text does not compile with the kernel are refused with its log, or compile apart."""
+    pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
     wrong = an.CudaFunction("__device__ float wrong(float v, long long i) { return v +; }", "wrong")
     with an.System(watchdog=60.0, standby="off") as system:
         device = system.device("cuda:0")
