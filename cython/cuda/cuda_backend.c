@@ -9,7 +9,7 @@
 
 #include "runtime/failure.h"
 
-enum { KEEP_MARKING = 256, NAP_NS = 10000 };
+enum { KEEP_MARKING = 256, NAP_NS = 10000, REST_S = 5 };
 
 static _Atomic uint64_t devices; /* opened so far */
 static __thread uint64_t current; /* the `id` whose context this thread has made current */
@@ -171,11 +171,27 @@ int atomr_cuda_register(atomr_cuda *c, void *w, uint64_t nbytes, char *why, size
     return 0;
 }
 
-CUresult atomr_cuda_unregister(atomr_cuda *c) {
+/* Nothing waits for the signs of life that `probe` asks for, nor, where the lanes have ended by an error, for their last
+ * values; and no function of the driver that lets go of host memory promises to wait for what is queued. */
+static CUresult come_to_rest(atomr_cuda *c) {
+    const struct timespec nap = {0, NAP_NS};
+    const uint64_t end = atomr_now_ns() + REST_S * UINT64_C(1000000000);
+    CUresult r = CUDA_SUCCESS;
+    for (unsigned i = 0; i <= ATOMR_LANES && r == CUDA_SUCCESS; i++) {
+        const CUstream stream = i < ATOMR_LANES ? atomic_load(&c->lanes[i].stream) : c->control;
+        while (stream && (r = c->d->cuStreamQuery(stream)) == CUDA_ERROR_NOT_READY && atomr_now_ns() < end)
+            nanosleep(&nap, NULL);
+    }
+    return note(c, r);
+}
+
+int atomr_cuda_unregister(atomr_cuda *c) {
     CUresult r = enter(c);
-    if (r == CUDA_SUCCESS && c->w) r = c->d->cuMemHostUnregister(c->w);
+    if (r == CUDA_SUCCESS && c->w) r = come_to_rest(c);
+    if (r == CUDA_SUCCESS && c->w) c->d->cuMemHostUnregister(c->w);
+    if (r == CUDA_ERROR_NOT_READY) note(c, CUDA_ERROR_UNKNOWN); /* to let go of anything else may take without end, too */
     c->w = NULL;
-    return r;
+    return r != CUDA_ERROR_NOT_READY;
 }
 
 CUresult atomr_cuda_open_lane(atomr_cuda *c, unsigned lane) {
