@@ -214,8 +214,7 @@ def cuda(cuda_system: an.System) -> an.Device:
 @pytest.fixture(scope="module")
 def nothing_left() -> Iterator[None]:
     """Fail when the module's tests leave a process, a descriptor, a thread or memory behind."""
-    if has_gpu():
-        gpu.open_driver(context=False)  # the compiler opens it too
+    gpu.open_driver(context=False)  # the compiler opens it too
     before = Baseline()
     yield
     before.check()
