@@ -1,4 +1,4 @@
-/* The end of a CUDA device: its worker's memory goes when nothing is on its way to it any more, and not before. */
+/* Signs of life of a CUDA device, and its end: its worker's memory goes when nothing is on its way to it any more, and not before. */
 #include <pthread.h>
 #include <unistd.h>
 
@@ -21,6 +21,7 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static pending queue[QUEUE];
 static unsigned given, done;
 static int held, ending;     /* the thread does nothing; it ends when all is done */
+static int dawdles;          /* some values take their time until they are enqueued */
 static CUresult fault;       /* of every call */
 static unsigned n_streams, unregistered, destroyed, released, queries;
 static uint64_t ahead_ns, hurry_ns; /* how far the clock is ahead; by how much more with each look */
@@ -85,11 +86,16 @@ static CUresult query(CUstream stream) {
 }
 static CUresult write_value(CUstream stream, CUdeviceptr to, cuuint64_t value, unsigned flags) {
     CHECK_EQ(flags, 0);
+    if (dawdles && value % 2) usleep(100);
     pthread_mutex_lock(&lock);
     CHECK(given - done < QUEUE);
     queue[given++ % QUEUE] = (pending){number(stream), (_Atomic uint64_t *)(uintptr_t)to, value};
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
+    return fault;
+}
+static CUresult synchronize(CUstream stream) {
+    while (query(stream) == CUDA_ERROR_NOT_READY) usleep(20);
     return fault;
 }
 static CUresult register_host(void *p, size_t n, unsigned flags) { return (void)p, (void)n, (void)flags, CUDA_SUCCESS; }
@@ -116,7 +122,7 @@ const atomr_driver *__wrap_atomr_driver_load(char *why, size_t size) {
     table.cuDevicePrimaryCtxRetain = retain, table.cuDevicePrimaryCtxRelease_v2 = release;
     table.cuCtxSetCurrent = set_current, table.cuStreamCreate = create_stream, table.cuStreamDestroy_v2 = destroy_stream;
     table.cuEventCreate = create_event, table.cuEventDestroy_v2 = destroy_event, table.cuStreamQuery = query;
-    table.cuStreamWriteValue64_v2 = write_value, table.cuMemHostRegister_v2 = register_host;
+    table.cuStreamSynchronize = synchronize, table.cuStreamWriteValue64_v2 = write_value, table.cuMemHostRegister_v2 = register_host;
     table.cuMemHostGetDevicePointer_v2 = device_pointer, table.cuMemHostUnregister = unregister;
     return &table;
 }
@@ -222,10 +228,32 @@ static void test_a_faulted_device_is_not_waited_for(void) {
     free(r.w);
 }
 
+static void *probe_often(void *argument) {
+    const rig *r = argument;
+    for (int i = 0; i < 300; i++) CHECK_EQ(r->backend.probe(r->backend.self), 0);
+    return NULL;
+}
+
+/* Who waits for a sign of life finds it, although the completer asks for others meanwhile. */
+static void test_signs_of_life_that_two_threads_ask_for(void) {
+    rig r = begin();
+    pthread_t thread;
+    dawdles = 1;
+    CHECK_EQ(pthread_create(&thread, NULL, probe_often, &r), 0);
+    for (int i = 0; i < 100; i++) CHECK_EQ(atomr_cuda_beat(r.cuda), CUDA_SUCCESS);
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    dawdles = 0;
+    CHECK_EQ(atomr_cuda_unregister(r.cuda), 1);
+    free(r.w);
+    atomr_cuda_close(r.cuda);
+    end(&r);
+}
+
 int main(int argc, char **argv) {
     RUN(test_a_sign_of_life_is_waited_for);
     RUN(test_a_completion_is_waited_for);
     RUN(test_a_device_that_does_not_come_to_rest_keeps_its_memory);
     RUN(test_a_faulted_device_is_not_waited_for);
+    RUN(test_signs_of_life_that_two_threads_ask_for);
     return check_end(argc, argv);
 }
