@@ -32,6 +32,7 @@ from placements import ENGINES, OPTIONS, PROCESSES, Placement
 
 import atomr_native as an
 from atomr_native.compile import nvrtc
+from atomr_native.memory import growth
 from atomr_native.system import has_gpu
 
 hypothesis.settings.register_profile("atomr", deadline=None, max_examples=60, derandomize=True, database=None)
@@ -63,6 +64,8 @@ STARTED = (
     "runtime/test_host_devices.py", "runtime/test_no_descriptors.py", "runtime/test_placement.py",
     "runtime/test_start_imports.py", "runtime/test_worker_process.py",
 )  # fmt: skip
+#: Folders of tests where the size of segments matters.
+OF_MEMORY = ("memory/", "runtime/")
 #: Name of the plugin that says which tests were left out.
 LEFT_OUT = "atomr-left-out"
 
@@ -150,6 +153,17 @@ def quick_workers(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     with forked_workers.install():
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_segments(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Have devices make segments of 8 MiB: the pages of a staging segment of 64 MiB take half of a fake device's start."""
+    if request.path.relative_to(Path(__file__).parent).as_posix().startswith((*STARTED, *OF_MEMORY)):
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(growth, "SEGMENT", 8 << 20)
         yield
 
 
