@@ -158,7 +158,7 @@ def quick_workers(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def small_segments(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Have devices make segments of 8 MiB: the pages of a staging segment of 64 MiB take half of a fake device's start."""
+    """Have devices make segments of 8 MiB: the pages of a staging segment of 64 MiB take half of a fake's start."""
     if request.path.relative_to(Path(__file__).parent).as_posix().startswith((*STARTED, *OF_MEMORY)):
         yield
         return
@@ -228,8 +228,7 @@ def cuda(cuda_system: an.System) -> an.Device:
 @pytest.fixture(scope="module")
 def nothing_left() -> Iterator[None]:
     """Fail when the module's tests leave a process, a descriptor, a thread or memory behind."""
-    if has_gpu():
-        gpu.open_driver(context=False)  # the compiler opens it too
+    gpu.open_driver(context=False)  # the compiler opens it too
     before = Baseline()
     yield
     before.check()
