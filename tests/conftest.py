@@ -65,7 +65,7 @@ STARTED = (
     "runtime/test_start_imports.py", "runtime/test_worker_process.py",
 )  # fmt: skip
 #: Folders of tests where the size of segments matters.
-OF_MEMORY = ("memory/", "runtime/")
+OF_MEMORY = ("memory/", "plans/", "runtime/")
 #: Name of the plugin that says which tests were left out.
 LEFT_OUT = "atomr-left-out"
 
