@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
-from .._lib.guard import TICK, Abandoned, Breakable, Last, Persisting, check, shielded
+from .._lib.guard import TICK, Abandoned, Breakable, Last, Lock, Persisting, check, shielded
 from .._lib.sender import Sequence as Count
 from .._lib.sender import send_ranks
 from .._support.checks import is_integer
@@ -123,7 +123,7 @@ class Communicator(CollectiveMethods, SymmetricMethods, ProcessBound):
         self._known: weakref.WeakSet[Prepared] = weakref.WeakSet()  # these, and those of plans
         #: What has been recorded over the ranks.
         self.programs: weakref.WeakSet[CommunicatorProgram] = weakref.WeakSet()
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._sends: set[object] = set()  # those under way
         self._generation = 1
         self._callbacks: list[Callable[[int], object]] = []
