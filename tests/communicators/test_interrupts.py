@@ -121,3 +121,18 @@ def test_callbacks_inside_of_a_lock_are_refused(system: an.System) -> None:
             call()
         call()
     comm.close(timeout=60.0)
+
+
+def test_a_recording_of_ranks_ends_whatever_interrupts_it(system: an.System) -> None:
+    comm = system.communicator(["host", "host:1"])
+    refs = [device.put([1.0]) for device in comm.devices]
+
+    def recorded() -> None:
+        with comm.record():
+            comm.all_reduce(refs, op="max", out=refs)
+
+    recorded()
+    for _ in at_each_check("atomr_native/communicators/recording", recorded):
+        assert [ref.fill(2.0).numpy().tolist() for ref in refs] == [[2.0], [2.0]]
+        recorded()
+    comm.close(timeout=60.0)

@@ -114,11 +114,11 @@ def at_each_check(part: str, call: Callable[[], object]) -> Iterator[None]:
             call()
         except Interrupt:
             pass
-        else:
-            return
         finally:
             sys.setprofile(before)
-        yield
+        if left > 0:
+            return
+        yield  # also where the end of a generator has swallowed it
 
 
 class _Echo(an.Actor):
