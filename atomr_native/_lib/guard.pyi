@@ -1,6 +1,6 @@
 from collections.abc import Callable
 from types import TracebackType
-from typing import Final, Generic, ParamSpec, TypeVar, final
+from typing import Final, Generic, ParamSpec, Self, TypeVar, final
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -57,6 +57,16 @@ class Last:
     """A call that is made when the last reference to this object goes."""
 
     def __init__(self, work: Callable[..., object], *args: object) -> None: ...
+
+class Block:
+    """A context that is over at its end, whatever interrupts the code there."""
+
+    @property
+    def is_open(self) -> bool: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
 
 def shielded(work: Callable[_P, _R]) -> Callable[_P, _R]: ...
 def shielded_service(work: Callable[_P, _R]) -> Callable[_P, _R]: ...

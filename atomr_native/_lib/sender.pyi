@@ -280,7 +280,7 @@ class Sequence:
     """Counts the messages of one communicator."""
 
     closed: bool
-    groups: int
+    groups: list[Any] | None
     @property
     def last(self) -> int: ...
     @property

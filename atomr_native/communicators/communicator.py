@@ -7,10 +7,10 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
-from .._lib.guard import TICK, Abandoned, Breakable, Last, Persisting, check, shielded
+from .._lib.guard import TICK, Abandoned, Breakable, Last, Lock, Persisting, check, shielded
 from .._lib.sender import Sequence as Count
 from .._lib.sender import send_ranks
 from .._support.checks import is_integer
@@ -123,7 +123,7 @@ class Communicator(CollectiveMethods, SymmetricMethods, ProcessBound):
         self._known: weakref.WeakSet[Prepared] = weakref.WeakSet()  # these, and those of plans
         #: What has been recorded over the ranks.
         self.programs: weakref.WeakSet[CommunicatorProgram] = weakref.WeakSet()
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._sends: set[object] = set()  # those under way
         self._generation = 1
         self._callbacks: list[Callable[[int], object]] = []
@@ -354,7 +354,7 @@ class Communicator(CollectiveMethods, SymmetricMethods, ProcessBound):
         from .recording import recording_of  # which communicators do without until a program records
 
         self._check_open()
-        if getattr(self._groups, "open", None) is not None:
+        if self._open_group() is not None:
             raise InvalidRequest("a recording inside a group of this communicator; allowed: groups inside a recording")
         return recording_of(self, self._number, self._owners, self._registry.lane_of)
 
@@ -380,8 +380,7 @@ class Communicator(CollectiveMethods, SymmetricMethods, ProcessBound):
             plan.wait()
         return CollectivePlan(self, request, prepared)
 
-    @contextlib.contextmanager
-    def group(self) -> Iterator[None]:
+    def group(self) -> contextlib.AbstractContextManager[object]:
         """Merge the calls of this thread inside the block into one message a rank, sent at its end.
 
         Methods return handles at once, as ever.  No call may use what another call of the block writes.  After an
@@ -398,23 +397,30 @@ class Communicator(CollectiveMethods, SymmetricMethods, ProcessBound):
         >>> comm.close()
         """
         self._check_open()
-        if getattr(self._groups, "open", None) is not None:
+        return Group(self._begin_group, self._end_group)
+
+    def _open_group(self) -> Group | None:
+        """Return the group that this thread has open."""
+        found: Group | None = getattr(self._groups, "open", None)
+        return found if found is not None and found.is_open else None
+
+    def _begin_group(self, group: Group) -> None:
+        if self._open_group() is not None:
             raise InvalidRequest("a group of this communicator is open in this thread; allowed: one at a time")
-        self._groups.open = group = Group()
         with self._lock:
-            self._count.groups += 1
-        try:
-            yield
-        finally:
-            self._groups.open = None
-            with self._lock:
-                self._count.groups -= 1
-        if group.calls:
+            self._count.groups = [*(one for one in self._count.groups or () if one.is_open), group]
+        self._groups.open = group
+
+    def _end_group(self, group: Group, sends: bool) -> None:
+        self._groups.open = None
+        with self._lock:
+            self._count.groups = [one for one in self._count.groups or () if one.is_open]
+        if sends and group.calls:
             self._send(merged(group), group.refs, want_reply=False, may_wait=True)
 
     def _run(self, request: CollectiveRequest, *, want_reply: bool) -> Any:
         self._check_open()
-        group: Group | None = getattr(self._groups, "open", None)
+        group = self._open_group()
         key = structure_of(request) if group is None else None
         prepared = self._prepared.get(key) if key is not None else None
         if prepared is not None:
@@ -437,7 +443,7 @@ class Communicator(CollectiveMethods, SymmetricMethods, ProcessBound):
     def run_prepared(self, prepared: Prepared, arrays: Any, out: Any, *, want_reply: bool) -> Any:
         """Send a collective that is prepared; return None if `lower` has to check its arrays first."""
         self._check_open()
-        if getattr(self._groups, "open", None) is not None:
+        if self._open_group() is not None:
             return None
         refs = prepared.operands(arrays, out)
         return None if refs is None else self._run_prepared(prepared, refs, want_reply=want_reply)

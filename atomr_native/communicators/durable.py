@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import threading
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from .._lib.guard import TICK, Lock, Persisting, check, shielded
 from .._support.process_bound import ProcessBound
 from .._support.public import public
 from .._support.timeouts import deadline_of
 from ..arrays.gpu_ref import GpuRef
+from ..arrays.owner import owner_of
 from ..errors import AskTimeout, InvalidRequest
 from .reply import CollectiveReply
 
@@ -72,7 +74,7 @@ class CommunicatorGroup(ProcessBound):
         )
         self.members = [dict(group.members) for group in self.groups]
         self._spares = [group.make_spare() for group in self.groups]
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._begun = 0  # the last commit that was sent
         self._tags = {0: tag}
         self._open: list[Reply] = []  # of that commit
@@ -136,9 +138,14 @@ class CommunicatorGroup(ProcessBound):
             If a rank does not have the commit before: `restore` returns the others to the last that all have.
         GpuRefStale, DeviceFault, DeviceLost, MailboxFull
         """
+        self._refuse_recording("a commit")
+        return self._commit(tag)
+
+    @shielded
+    def _commit(self, tag: int) -> CollectiveReply:
         with self._lock:
             for reply in self._open:
-                reply.wait()
+                _is_resolved(reply)
             held = self._held()
             if set(held) != {self._begun}:
                 raise InvalidRequest(
@@ -146,8 +153,13 @@ class CommunicatorGroup(ProcessBound):
                     f"commit {min(held)}"
                 )
             for copy in [group.keep(spare) for group, spare in zip(self.groups, self._spares, strict=True)]:
+                while not copy.done():
+                    check()
+                    with contextlib.suppress(AskTimeout):
+                        copy.wait(TICK)
                 copy.wait()
-            return CollectiveReply(self._send(self._begun + 1, tag), self._begun)
+            with Persisting():  # the commit of each rank, and its number
+                return CollectiveReply(self._send(self._begun + 1, tag), self._begun)
 
     def restore(self, timeout: float | None = None) -> int:
         """Return the members of all ranks to the last commit that all of them have, and wait; return its tag.
@@ -168,31 +180,51 @@ class CommunicatorGroup(ProcessBound):
         GpuRefStale, DeviceFault
             If a device dies meanwhile: call it again.
         """
+        self._refuse_recording("a restore")
         deadline = deadline_of(timeout)
+        for device in self._devices:
+            device.wait_ready(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        return self._restore(timeout, deadline)
 
-        def left() -> float | None:
-            return None if deadline is None else max(0.0, deadline - time.monotonic())
-
+    @shielded
+    def _restore(self, timeout: float | None, deadline: float | None) -> int:
         with self._lock:
-            for device in self._devices:
-                device.wait_ready(left())
             for reply in self._open:
-                if not reply.wait(left()):
+                if not _is_resolved(reply, deadline):
                     raise AskTimeout(f"a commit was not resolved within {timeout} s; call restore again")
             held = self._held()
             agreed = min(held)
             tag = self._tags[agreed]
-            replies = [group.restore() for group in self.groups]
-            for rank, group in enumerate(self.groups):
-                if held[rank] > agreed:
-                    back = group.bring_back(self._spares[rank], tag)
-                    self._numbers[rank][back.value] = agreed
-                    replies.append(back)
+            with Persisting():  # what each rank is told, and the numbers of its commits
+                replies = [group.restore() for group in self.groups]
+                for rank, group in enumerate(self.groups):
+                    if held[rank] > agreed:
+                        back = group.bring_back(self._spares[rank], tag)
+                        self._numbers[rank][back.value] = agreed
+                        replies.append(back)
             for reply in replies:
-                reply.result(left())
+                if not _is_resolved(reply, deadline):
+                    raise AskTimeout(f"a restore was not resolved within {timeout} s; call restore again")
+                reply.result()
             self._begun, self._open = agreed, []
             return tag
+
+    def _refuse_recording(self, what: str) -> None:
+        """Refuse a call of the thread that records; what follows runs in another one."""
+        for device in self._devices:
+            owner_of(device).core.refuse_recording(what)
 
     def __repr__(self) -> str:
         names = ", ".join(self.members[0])
         return f"<CommunicatorGroup of {names} on {len(self.groups)} ranks; sequence {self.sequence}>"
+
+
+def _is_resolved(reply: Reply, deadline: float | None = None) -> bool:
+    """Wait until the deadline; return whether there is a result.  An interrupt of the caller ends the wait."""
+    while True:
+        left = TICK if deadline is None else max(0.0, min(deadline - time.monotonic(), TICK))
+        if reply.wait(left):
+            return True
+        if deadline is not None and time.monotonic() >= deadline:
+            return False
+        check()

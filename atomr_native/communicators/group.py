@@ -4,22 +4,40 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .._lib.guard import Block
 from ..arrays.operands import memory_span
 from ..errors import InvalidRequest
 from .request import Lowered
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..arrays.gpu_ref import GpuRef
 
 __all__ = ["Group", "merged"]
 
 
-class Group:
-    """The calls of one thread inside of ``with comm.group()``."""
+class Group(Block):
+    """The calls of one thread inside of ``with comm.group()``.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    begin : callable
+        Called with the group at its beginning.
+    end : callable
+        Called with the group at its end, and with whether its calls are sent.
+    """
+
+    def __init__(self, begin: Callable[[Group], None], end: Callable[[Group, bool], None]) -> None:
+        self._begins, self._ends = begin, end
         self.calls: list[Lowered] = []
         self.refs: list[tuple[GpuRef, ...]] = []
+
+    def _begin(self) -> None:
+        self._begins(self)
+
+    def _end(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._ends(self, kind is None)
 
     def add(self, lowered: Lowered, refs: list[tuple[GpuRef, ...]]) -> None:
         """Add a call, with the operands of each rank.

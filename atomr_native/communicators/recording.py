@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from .._lib.guard import Block
 from .._support.options import unknown_option
 from .._support.process_bound import ProcessBound
 from .._support.public import public
@@ -27,7 +28,7 @@ __all__ = ["CommunicatorProgram", "CommunicatorRecording"]
 
 
 @public
-class CommunicatorRecording(ProcessBound):
+class CommunicatorRecording(ProcessBound, Block):
     """The messages of one thread to all ranks of a communicator, listed instead of sent; made by `Communicator.record`.
 
     Inside the block, messages of this thread to the ranks' devices and collectives of this communicator are checked and
@@ -56,10 +57,10 @@ class CommunicatorRecording(ProcessBound):
         self._stack = ExitStack()
         ranks = Ranks(number, tuple(recording.recorder for recording in recordings))
         for recording in recordings:
-            recording.together_with(ranks)
+            recording.together_with(ranks, self)
             recording.numbers = recordings[0].numbers
 
-    def __enter__(self) -> CommunicatorRecording:
+    def _begin(self) -> None:
         if self._state != "not begun":
             raise InvalidRequest(f"this recording is {self._state}; allowed: one block for each Communicator.record()")
         with ExitStack() as stack:
@@ -67,13 +68,14 @@ class CommunicatorRecording(ProcessBound):
                 stack.enter_context(recording)
             self._stack = stack.pop_all()
         self._state = "open"
-        return self
 
-    def __exit__(
+    def _end(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._state = "over" if kind is None else "broken off by an exception"
         self._stack.__exit__(kind, error, traceback)
+        for recording in self._recordings:
+            recording.block = None  # each is over by itself
         if kind is not None:
             return
         programs = [recording.program for recording in self._recordings]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from .._lib.guard import Lock, shielded
 from ..arrays.gpu_ref import GpuRef
 from ..errors import InvalidRequest
 
@@ -22,7 +22,7 @@ class SymmetricMethods:
 
     _page: Page
     _owners: list[Any]
-    _lock: threading.Lock
+    _lock: Lock
     _check_open: Callable[[], None]
     _symmetric: SymmetricMemory | None  # from the first symmetric array on
 
@@ -75,6 +75,10 @@ class SymmetricMethods:
         return self._symmetric_memory().arrays(shape, dtype)
 
     def _symmetric_memory(self) -> SymmetricMemory:
+        return self._symmetric or self._begin_symmetric()
+
+    @shielded
+    def _begin_symmetric(self) -> SymmetricMemory:
         with self._lock:
             if self._symmetric is None:
                 from .symmetric import SymmetricMemory  # which most communicators do without

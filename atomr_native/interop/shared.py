@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 import numpy as np
 
-from .._lib.guard import Last
+from .._lib.guard import Last, Lock, shielded
 from .._lib.sender import DURABLE, VOLATILE
 from .._support.process_bound import ProcessBound
 from .._support.public import public
@@ -139,7 +139,7 @@ class _Server:
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.token = os.urandom(16).hex()
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._shared: weakref.WeakValueDictionary[str, SharedArray] = weakref.WeakValueDictionary()
         self._count = 0
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
@@ -195,14 +195,14 @@ class _Server:
         del lease
 
 
-_lock = threading.Lock()
+_lock = Lock()
 _server: _Server | None = None
 
 
 def _forked() -> None:
     """In a forked child: the parent alone shares, and what it keeps of others ends with it."""
     global _lock, _server
-    _lock = threading.Lock()  # another thread of the parent may have held it
+    _lock = Lock()  # another thread of the parent may have held it
     if _server is not None:
         _server.abandon()
         _server = None
@@ -214,6 +214,7 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
+@shielded
 def _serving() -> _Server:
     """Return this process's server, begun if necessary; a fork begins its own."""
     global _server

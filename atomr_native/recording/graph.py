@@ -6,11 +6,11 @@ import functools
 import inspect
 import weakref
 from collections.abc import Callable, Collection, Iterable
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 import numpy as np
 
+from .._lib.guard import Block
 from .._support.checks import as_strings
 from .._support.options import unknown_option
 from .._support.public import public
@@ -40,7 +40,7 @@ _RESERVED = ("retry",)
 
 
 @public
-class Recording:
+class Recording(Block):
     """The messages of one thread to one device, listed instead of sent; made by `Device.record`.
 
     Inside the block, messages of this thread to this device are checked and listed; other threads, tasks and devices
@@ -67,6 +67,8 @@ class Recording:
         #: Where the plan's temporaries lie; None: in a block of its own.
         self.share = share
         self._recorder = Recorder(owner.core)
+        #: The recording of a communicator that it belongs to, while that is open.
+        self.block: Block | None = None
         self.program: Program | None = None
         #: By name; a communicator's ranks share them.
         self.numbers: dict[str, RecordedFloat | RecordedInt] = {}
@@ -78,16 +80,13 @@ class Recording:
         """The device whose messages are recorded."""
         return self._device
 
-    def __enter__(self) -> Recording:
+    def _begin(self) -> None:
         if self._state != "not begun":
             raise InvalidRequest(f"this recording is {self._state}; allowed: one block for each device.record()")
         self._recorder.start(self)
         self._state = "open"
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def _end(self, kind: type[BaseException] | None, *_: object) -> None:
         self._recorder.stop()
         self._state = "over"
         recorder, self._recorder = self._recorder, Recorder(self._owner.core)
@@ -98,9 +97,10 @@ class Recording:
         self._plan = RecordedPlan.of(self._owner, self._lane(), self.program, self.share)
         self._plan.check_apart(tuple(ref for _, ref, _ in recorder.parameters))
 
-    def together_with(self, ranks: Ranks) -> None:
-        """Be one of the recordings of a communicator's ranks, which begin together."""
+    def together_with(self, ranks: Ranks, block: Block) -> None:
+        """Be one of the recordings of a communicator's ranks, which begin and end together."""
         self._recorder.ranks = ranks
+        self.block = block
 
     @property
     def recorder(self) -> Recorder:

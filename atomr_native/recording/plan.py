@@ -240,7 +240,8 @@ class RecordedPlan(Plan):
         ------
         InvalidRequest
             If `old` is not bound or has another layout than `new`, or if the recorded messages use bytes of its
-            allocation that are not in `old`.
+            allocation that are not in `old`; if `new` shares memory with another bound array and one of the two is
+            written: the recording has their steps in no order.
         GpuRefStale
             If `new` is stale.
         """
@@ -264,11 +265,27 @@ class RecordedPlan(Plan):
                 raise InvalidRequest(f"new is read-only, and the recording writes it: {one.label}")
             moved = new.offset - old.offset
             bound = Bound(new, one.low + moved, one.high + moved, one.label)
+            self._keep_apart(at, bound)
             self.put_in_place(at, _bytes_of(new, bound.low, bound.high))
             self._bound = (*self._bound[:at], bound, *self._bound[at + 1 :])
             return self
         labels = "; ".join(one.label for one in self._bound[:8])
         raise InvalidRequest(f"old is not bound to this plan: {old!r}; bound are: {labels or 'none'}")
+
+    def _keep_apart(self, at: int, new: Bound) -> None:
+        """Refuse memory of another bound array, unless both are only read: no step waits for the other's."""
+        space, low, high = new.place
+        if new.place == self._bound[at].place:
+            return
+        for number, one in enumerate(self._bound):
+            where, first, end = one.place
+            if number == at or where != space or high <= first or end <= low:
+                continue
+            if (self.access_of(self._given + at) | self.access_of(self._given + number)) & WRITE:
+                raise InvalidRequest(
+                    f"new shares memory with another bound array: {one.label}; one of them is written, and the "
+                    f"recording has no order for them; allowed: memory of its own, or a recording with these arrays"
+                )
 
     @property
     def _given(self) -> int:

@@ -54,6 +54,12 @@ class Bound:
         """What makes it equal to another one."""
         return self.ref.allocation.slot, self.ref.allocation.generation, self.low, self.high
 
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """Where its bytes are: their space, the first, and one past the last.  Imports of one memory share a space."""
+        origin = self.ref.allocation.origin
+        return self.ref.allocation.space, origin + self.low, origin + self.high
+
 
 @dataclass(frozen=True, slots=True)
 class Number:
@@ -146,7 +152,7 @@ def program_of(recorder: Recorder, given: dict[str, RecordedFloat | RecordedInt]
     ]
     n_parameters = len(operands)
     roots: dict[Any, tuple[int, int]] = {i: (i, 0) for i in range(n_parameters)}  # operand, bytes to add
-    bound = []
+    bound, places_of_bound = [], []
     for root, uses in spans.items():
         if isinstance(root, int) or root in temporary:
             continue
@@ -156,6 +162,7 @@ def program_of(recorder: Recorder, given: dict[str, RecordedFloat | RecordedInt]
         ref = recorder.bound[root] if root in recorder.bound else handle(recorder.made[root])
         roots[root] = len(operands), -low
         bound.append(Bound(ref, low, high, label))
+        places_of_bound.append((*bound[-1].place, root))
         size, whole = high - low, ref.allocation.nbytes
         operands.append(
             OperandSpec(
@@ -171,14 +178,28 @@ def program_of(recorder: Recorder, given: dict[str, RecordedFloat | RecordedInt]
             f"the recording uses {n_parameters} parameters and {len(bound)} other arrays; allowed: {MAX_OPERANDS} and "
             f"{MAX_BOUND}. Put small arrays into one allocation, and use views of it"
         )
+    one_for_all = _roots_of_shared_bytes(places_of_bound)
     spec = PlanSpec(
         "program.replay",
         tuple(operands),
         ("int64",) * key + tuple(number.kind for number in numbers),
-        _attributes(steps, roots, places, dependencies(steps, packed.sharing)),
+        _attributes(steps, roots, places, dependencies(steps, packed.sharing, one_for_all)),
     )
     results = (*(recorder.made[root] for root in escaped), *recorder.awaited)
     return Program(spec, n_parameters, tuple(bound), block, numbers, results)
+
+
+def _roots_of_shared_bytes(places: list[tuple[int, int, int, Any]]) -> dict[Any, Any]:
+    """Return one root for each set of imports that share bytes, given spaces, first and last bytes, and roots."""
+    found: dict[Any, Any] = {}
+    last: tuple[int, int, Any] = (-1, 0, None)
+    for space, low, high, root in sorted(places, key=itemgetter(0, 1)):
+        if space == last[0] and low < last[1]:
+            found[root] = last[2]
+            last = space, max(high, last[1]), last[2]
+        else:
+            last = space, high, root
+    return found
 
 
 @dataclass(frozen=True, slots=True)

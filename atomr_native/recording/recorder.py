@@ -161,7 +161,7 @@ class Recorder:
             If it records no messages to this device.
         """
         for found in _current.get():
-            if found.core is core and found.recording is not None:
+            if found.core is core and found.recording is not None and found.is_open:
                 return found.recording
         raise InvalidRequest("nothing is recorded here; allowed: inside a recording of this device")
 
@@ -169,7 +169,7 @@ class Recorder:
 
     def start(self, recording: Recording) -> None:
         """Begin to list messages of this thread."""
-        known = _current.get()
+        known = tuple(one for one in _current.get() if one.is_open)  # without those whose end was interrupted
         if known and (self.ranks is None or known[0].ranks is not self.ranks):
             raise InvalidRequest(
                 "a recording inside a recording of the same thread; allowed: one at a time. Record the inner one before"
@@ -188,7 +188,12 @@ class Recorder:
 
     def listens(self) -> bool:
         """Return whether the running code is recorded: not the tasks beside it, nor the library's own messages."""
-        return not self._paused and any(one is self for one in _current.get())
+        return self.is_open and not self._paused and any(one is self for one in _current.get())
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the block of the recording is not over."""
+        return self.recording is not None and (self.recording.block or self.recording).is_open
 
     def owns(self, allocation: Allocation) -> bool:
         """Return whether messages of this recording may use an allocation that nobody else may use yet.

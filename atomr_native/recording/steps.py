@@ -88,13 +88,16 @@ def lifetime(
     return first, last
 
 
-def dependencies(steps: list[FlatStep], sharing: Mapping[Any, set[Any]]) -> list[tuple[int, ...]]:
+def dependencies(
+    steps: list[FlatStep], sharing: Mapping[Any, set[Any]], one_for_all: Mapping[Any, Any]
+) -> list[tuple[int, ...]]:
     """Return, for each step, the steps of the same body that it depends on by data.
 
-    Control flow uses what its bodies use.  `sharing` says whose bytes a temporary takes over.
+    Control flow uses what its bodies use.  `sharing` says whose bytes a temporary takes over, and `one_for_all` has one
+    root for imports that show the same bytes.
     """
     after: list[tuple[int, ...]] = [()] * len(steps)
-    uses = [_all_uses(steps, number) for number in range(len(steps))]
+    uses = [_all_uses(steps, number, one_for_all) for number in range(len(steps))]
 
     for _, bodies in bodies_of(steps):
         for numbers in bodies:
@@ -121,12 +124,13 @@ def dependencies(steps: list[FlatStep], sharing: Mapping[Any, set[Any]]) -> list
     return after
 
 
-def _all_uses(steps: list[FlatStep], number: int) -> dict[Any, bool]:
+def _all_uses(steps: list[FlatStep], number: int, one_for_all: Mapping[Any, Any]) -> dict[Any, bool]:
     """Return what a step and those inside use, and whether they write it."""
     found: dict[Any, bool] = {}
     for step in steps[number : number + 1 + steps[number].inside]:
         for use in step.uses:
-            found[use.root] = found.get(use.root, False) or bool(use.access & WRITE)
+            root = one_for_all.get(use.root, use.root)
+            found[root] = found.get(root, False) or bool(use.access & WRITE)
     return found
 
 
@@ -161,7 +165,7 @@ def pack(temporaries: Mapping[Any, Temporary], steps: list[FlatStep]) -> Packed:
     close = _place(temporaries, anywhere)
     if not close.sharing:
         return close
-    earlier = _earlier(steps, dependencies(steps, {}))
+    earlier = _earlier(steps, dependencies(steps, {}, {}))
     by_data = {}
     for root, one in temporaries.items():
         before = earlier[one.used[0]]

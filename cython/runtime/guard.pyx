@@ -472,6 +472,28 @@ cdef class Last:
             self.work(*self.args)
 
 
+cdef class Block:
+    """A context that is over at its end, and after a beginning that failed, whatever interrupts the code of either.
+
+    Subclasses have `_begin()` and `_end(kind, error, traceback)`, which are Python.
+    """
+
+    cdef readonly bint is_open
+
+    def __enter__(self):
+        self.is_open = True
+        try:
+            self._begin()
+        except BaseException:
+            self.is_open = False
+            raise
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        self.is_open = False  # first: no interrupt is looked for before
+        self._end(kind, error, traceback)
+
+
 def abandoned():
     """Whether the caller of the shielded function that runs in this thread was interrupted."""
     return atomr_job != NULL and (<Job>atomr_job).abandoned

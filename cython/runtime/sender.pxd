@@ -357,7 +357,7 @@ cdef class PlanRef:
 cdef class Sequence:
     cdef uint64_t number
     cdef public bint closed  # quick sends are over
-    cdef public unsigned groups  # open ones, of all threads
+    cdef public list groups  # open ones, of all threads; quick sends are none of their calls
     cdef int under_way  # quick sends; atomic
 
 

@@ -11,7 +11,7 @@ from actions import eventually
 from example_actors import Call, Worker
 
 import atomr_native as an
-from atomr_native.testing import Deterministic, Probe
+from atomr_native.testing import Deterministic, FakeClock, Probe
 
 
 def test_a_restart_keeps_address_and_mailbox_and_does_not_retry() -> None:
@@ -130,6 +130,27 @@ def test_pauses_have_jitter() -> None:
             pauses.append(due)
     assert all(0.5 <= pause <= 1.5 for pause in pauses)
     assert len(set(pauses)) > 10
+
+
+def test_a_seed_decides_the_pauses_of_a_system() -> None:
+    """`System(seed=)`: the pauses of actors that fail one after the other; without one they differ each time."""
+
+    def pauses(seed: int | None) -> list[float]:
+        clock, found = FakeClock(), []
+        with an.System(seed=seed, clock=clock) as system:
+            for _ in range(6):
+                ref = system.spawn(Worker, supervision=an.OneForOne(backoff=1.0, jitter=0.5))
+                ref.tell(ValueError())
+                ref.tell(ValueError())
+                eventually(lambda ref=ref: ref.stats()["state"] == "waiting" and clock.next_due() is not None)
+                due = clock.next_due()
+                assert due is not None
+                found.append(due - clock.now())
+                clock.advance(10.0)
+        return found
+
+    assert pauses(5) == pauses(5) != pauses(6)
+    assert pauses(None) != pauses(None)
 
 
 def test_a_spent_budget_stops_the_actor(caplog: pytest.LogCaptureFixture) -> None:

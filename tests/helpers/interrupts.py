@@ -9,7 +9,7 @@ import random
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -83,6 +83,42 @@ class Interrupter:
         except Interrupt:
             pass
         return self.count > before
+
+
+def at_each_check(part: str, call: Callable[[], object]) -> Iterator[None]:
+    """Make a call again and again, and raise `Interrupt` where Python 3.11 looks for it the first, second, ... time.
+
+    That is at the beginning of a function, and after the call of a compiled one.  Yields after each call that was
+    interrupted, and ends with the first that was not.
+
+    Parameters
+    ----------
+    part : str
+        Part of the names of the files whose functions count.
+    call : callable
+    """
+    for number in itertools.count(1):
+        left = number
+
+        def look(frame: FrameType, event: str, _: object) -> None:
+            nonlocal left
+            if event in ("call", "c_return") and part in frame.f_code.co_filename:
+                left -= 1
+                if left == 0:
+                    sys.setprofile(None)
+                    raise Interrupt
+
+        before = sys.getprofile()
+        try:
+            sys.setprofile(look)
+            call()
+        except Interrupt:
+            pass
+        finally:
+            sys.setprofile(before)
+        if left > 0:
+            return
+        yield  # also where the end of a generator has swallowed it
 
 
 class _Echo(an.Actor):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,22 @@ def test_steps_that_touch_the_same_memory_are_in_order(device: an.Device) -> Non
     for one in found[1:]:
         for got, expected in zip(one, found[0], strict=True):
             np.testing.assert_array_equal(got, expected)
+
+
+def test_imports_that_share_bytes_are_one_array_to_steps(make_system: Callable[..., an.System]) -> None:
+    device = make_system(isolation="thread", standby="off").device("host")
+    memory = np.zeros(170)
+    parts = [device.asarray(memory[i : i + 60], copy=False) for i in (100, 50, 0)]
+    apart, own = device.asarray(np.zeros(60), copy=False), device.zeros(60, "float64")
+    assert len({part.allocation.slot for part in parts}) == 3
+    with device.record() as g:
+        for ref in (*parts, apart, own):
+            device.elementwise.run("a * 2 + 1", a=ref, out=ref)
+        device.copy(parts[2][:2], out=own[:2])
+    assert [step.after for step in g.plan.steps] == [(), (0,), (1,), (), (), (2, 4)]
+    g.plan.ask().result(60)
+    assert (memory[[0, 55, 70, 105, 115]] == [1, 3, 1, 3, 1]).all()
+    assert own.numpy()[0] == 1
 
 
 def test_steps_of_libraries_share_no_workspace_at_once(device: an.Device, placement: Placement) -> None:

@@ -208,6 +208,27 @@ def test_a_bound_array_is_replaced(device: an.Device) -> None:
             plan.bind(old, new)
 
 
+def test_a_bound_array_is_not_replaced_by_memory_of_another(device: an.Device) -> None:
+    """The recording has no order for their steps, which a GPU may run side by side."""
+    w, x, y, out = (device.full(4, float(i)) for i in range(1, 5))
+    with device.record() as g:
+        device.elementwise.run("a + 1", a=w, out=w)
+        device.elementwise.run("a * b", a=x, b=y, out=out)
+    plan = g.plan
+    assert [step.after for step in plan.steps] == [(), ()]
+    for old, new in ((x, w), (w, y), (x, out), (out, w)):
+        with pytest.raises(an.InvalidRequest, match="new shares memory with another bound array"):
+            plan.bind(old, new)
+    plan.bind(w, w)
+    plan.bind(y, x)  # both are only read
+    plan.tell()
+    assert (w.numpy().tolist(), out.numpy().tolist()) == ([2.0] * 4, [4.0] * 4)
+    halves = device.zeros(8)
+    plan.bind(w, halves[:4]).bind(out, halves[4:])  # parts of one array, which no step shares
+    plan.tell()
+    assert halves.numpy().tolist() == [1.0] * 4 + [4.0] * 4
+
+
 def test_recorded_plans_in_recordings(device: an.Device, placement: Placement) -> None:
     w, total = device.put(_array((8, 8), 1)), device.zeros((8, 8))
 

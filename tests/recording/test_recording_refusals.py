@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from interrupts import at_each_check
 
 import atomr_native as an
 
@@ -203,3 +204,24 @@ def test_tasks_beside_a_recording_send(device: an.Device) -> None:
         assert len(recording.plan.steps) == 1
 
     asyncio.run(main())
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of generators
+def test_a_recording_ends_whatever_interrupts_it(device: an.Device) -> None:
+    """Also at the beginning and the end of its block: later messages of the thread are sent, and others recorded."""
+    x = device.full(4, 1.0)
+
+    def recorded() -> an.RecordedPlan:
+        with device.record() as g:
+            x.fill(2.0)
+        return g.plan
+
+    plan, interrupts = recorded(), 0
+    for _ in at_each_check("atomr_native/recording", recorded):
+        interrupts += 1
+        x.fill(3.0)
+        assert (x.numpy() == 3.0).all()
+        recorded().tell()
+        assert (x.numpy() == 2.0).all()
+    assert interrupts > 10
+    plan.tell()

@@ -77,6 +77,8 @@ assert status(d.cuMemAddressFree, U64(at - SEGMENT), Size(3 * SEGMENT)) == 1  # 
 assert status(d.cuMemcpyAsync, U64(at + 1), U64(at), Size(SEGMENT), s) == 1  # into the gap
 assert status(d.cuMemsetD8Async, U64(at - 1), 0, Size(1), s) == 1
 assert status(d.cuStreamWriteValue64_v2, s, U64(at + 4), U64(1), 0) == 1  # not aligned
+assert status(d.cuStreamWriteValue64_v2, s, U64(at), U64(1), 1) == 1  # seen before what the stream has written
+assert status(d.cuStreamCreate, ctypes.byref(p), 0) == 1  # it would wait for the default stream
 word = ctypes.c_uint64()
 assert status(d.cuStreamWriteValue64_v2, s, U64(ctypes.addressof(word)), U64(1), 0) == 1  # not registered
 d.cuMemHostRegister_v2(ctypes.byref(word), Size(8), 3)

@@ -26,6 +26,7 @@ from leaks import Baseline
 
 import atomr_native as an
 from atomr_native._lib import guard
+from atomr_native._support import syntax
 
 pytestmark = [
     pytest.mark.host_only,
@@ -344,6 +345,17 @@ def test_a_lock_excludes_other_threads() -> None:
         other.start()
         other.join(_PATIENCE)
     assert got == [False]
+
+
+def test_python_parses_one_text_at_a_time() -> None:
+    """A callback of the collector inside of the parser is refused there; Python 3.11 would fail the outer call."""
+    with syntax._parsing:
+        for parse in (syntax.parse_expression, syntax.parse_statements):
+            with pytest.raises(an.NestedCall):
+                parse("a + 1")
+    package = Path(an.__file__).parent
+    direct = [file.name for file in package.rglob("*.py") if "ast.parse(" in file.read_text()]
+    assert direct == ["syntax.py"]
 
 
 # ---- event loops

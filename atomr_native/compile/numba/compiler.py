@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from cuda.pathfinder import DynamicLibNotFoundError
 
+from ..._lib.guard import shielded_service
 from ...errors import InvalidRequest, LibraryError, Unsupported
 from .. import INSTALL_HINT, link_parts
 from ..link_parts import LinkPart
@@ -282,6 +283,7 @@ def _take_no_literals(dispatcher: Any) -> None:
     dispatcher.get_call_template = get_call_template
 
 
+@shielded_service
 def compile_ltoir(
     function: python_types.FunctionType, arguments: Sequence[Any], capability: tuple[int, int], options: dict[str, Any]
 ) -> Compiled:
@@ -346,6 +348,7 @@ def _has_nvvm() -> bool:
     return True
 
 
+@shielded_service
 def device_function(
     function: object, signature: str, name: str | None, capability: tuple[int, int], *, brief: bool = False
 ) -> bytes:
@@ -387,6 +390,7 @@ def _shortened(text: str) -> str:
     return short
 
 
+@shielded_service
 def on_processor(
     function: python_types.FunctionType, arguments: Sequence[str], results: Sequence[str]
 ) -> tuple[Callable[..., Any], ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, Final
 
+from ..._lib.guard import shielded_service
 from .api import (
     AnalysisPass,
     CUDACallConv,
@@ -95,6 +96,7 @@ class _Lowering(_FrontEnd):
     lowers = True
 
 
+@shielded_service  # an interrupt in its generators would leave Numba without its tables
 def typed(
     function: FunctionType, arguments: Sequence[Any], capability: tuple[int, int], *, lowers: bool = False
 ) -> Typed:
@@ -114,6 +116,7 @@ def typed(
         return _run(renewed(function), arguments, capability, _Lowering if lowers else _FrontEnd)
 
 
+@shielded_service
 def typed_again(dispatcher: Any, arguments: Sequence[Any], capability: tuple[int, int]) -> Typed:
     """Return a device function that a typed function calls, with types."""
     with global_compiler_lock, compiling_for(capability), warnings.catch_warnings():

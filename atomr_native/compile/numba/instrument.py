@@ -14,12 +14,12 @@ from __future__ import annotations
 import ast
 import copy
 import inspect
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import Any, Final, cast
 
+from ..._support.syntax import parse_statements
 from ...errors import Unsupported
 
 __all__ = ["REPORT_WORDS", "Names", "instrument"]
@@ -95,7 +95,7 @@ class _Instrumenter:
         """Return a checked copy; `arrays` has the parameters known to be arrays, with their numbers of axes."""
         try:
             lines, first = inspect.getsourcelines(function)
-            tree = ast.parse(textwrap.dedent("".join(lines)))
+            tree = parse_statements("".join(lines))
         except (OSError, TypeError, SyntaxError) as error:
             raise Unsupported(
                 f"debug=True needs the source of {function.__name__}, which is not available ({error}); define the "

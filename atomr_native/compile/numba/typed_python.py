@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from types import CodeType, FunctionType
 from typing import Any, Final, TypeVar, cast
 
+from ..._support.syntax import parse_expression, parse_statements
 from ...errors import Unsupported
 from .api import CUDADispatcher, cuda, numba_ir, types
 from .arithmetic import MATH, SCOPE
@@ -137,7 +138,7 @@ class _Function:
             body = cases.pop()
             chosen = [self._if(f"_at == {len(cases)}", body, chosen)]
         name = self._function.__name__ if self._function.__name__.isidentifier() else "_kernel"
-        tree = ast.parse(f"def {name}({', '.join(parameters)}):\n _at = 0")
+        tree = parse_statements(f"def {name}({', '.join(parameters)}):\n _at = 0")
         self._place(tree)
         loop = self._here(ast.While(self._evaluated("True"), chosen, []))
         cast("ast.FunctionDef", tree.body[0]).body.append(loop)
@@ -159,14 +160,14 @@ class _Function:
         return node
 
     def _parsed(self, text: str) -> list[ast.stmt]:
-        found = ast.parse(text)
+        found = parse_statements(text)
         self._place(found)
         return found.body
 
     def _evaluated(self, text: str) -> ast.expr:
-        found = ast.parse(text, mode="eval")
+        found = parse_expression(text)
         self._place(found)
-        return found.body
+        return found
 
     def _if(self, text: str, body: list[ast.stmt], otherwise: list[ast.stmt]) -> ast.stmt:
         return self._here(ast.If(self._evaluated(text), body, otherwise))

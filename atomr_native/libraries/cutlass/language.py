@@ -6,10 +6,10 @@ Nothing is evaluated by Python: the text is parsed, and checked against a list o
 from __future__ import annotations
 
 import ast
-import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from ..._support.syntax import parse_statements
 from ...errors import InvalidRequest
 from .functors import CALLS
 
@@ -131,7 +131,7 @@ def parse(
         if not callable(function):
             raise InvalidRequest(f"function {name} is a {type(function).__name__}; allowed: Python functions")
     try:
-        body = ast.parse(textwrap.dedent(text).strip()).body
+        body = parse_statements(text).body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise InvalidRequest(f"the epilogue {text!r:.200} cannot be parsed: {error}") from None
     if not body:

@@ -16,16 +16,14 @@ list of typed nodes, which is what travels to the device.
 from __future__ import annotations
 
 import ast
-import os
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
 
-from ..._lib.guard import Lock
 from ..._support.options import unknown_option
+from ..._support.syntax import parse_statements
 from ...dtypes import DTYPES, dtype_name
 from ...errors import InvalidRequest
 from .constants import MAX_BITS, compared, computed
@@ -84,17 +82,6 @@ Node = tuple[Any, ...]
 _WEAK: dict[str, type] = {"int": int, "float": float}
 _INT64 = range(-(2**63), 2**63)
 _COMPARISONS = frozenset(_COMPARE.values())
-#: Python 3.11's parser counts its depth once for all threads: "AST constructor recursion depth mismatch".
-_PARSING = Lock()
-
-
-def _renew_lock() -> None:
-    global _PARSING  # in a forked child, whoever held it is gone
-    _PARSING = Lock()
-
-
-os.register_at_fork(after_in_child=_renew_lock)
-
 #: Stands for the dtype of an output that is still to be allocated.
 FRESH = "fresh"
 
@@ -388,8 +375,7 @@ def _statements(source: str) -> list[ast.stmt]:
     if len(source) > MAX_SOURCE:
         raise InvalidRequest(f"the program has {len(source)} characters; allowed: {MAX_SOURCE}")
     try:
-        with _PARSING:
-            return ast.parse(textwrap.dedent(source).strip()).body
+        return parse_statements(source).body
     except SyntaxError as error:
         token = (error.text or "").strip()
         raise InvalidRequest(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, Final
 
+from ..._support.syntax import parse_expression
 from ...errors import InvalidRequest
 
 __all__ = ["ElementExpression", "as_expression", "function_of"]
@@ -56,7 +57,7 @@ def as_expression(name: str, text: str) -> ElementExpression:
 
 def _parsed(name: str, text: str) -> ast.expr:
     try:
-        return ast.parse(text.strip(), mode="eval").body
+        return parse_expression(text)
     except (SyntaxError, ValueError) as error:
         raise InvalidRequest(f"{name}={text!r}: {error}; allowed: one expression of Python") from None
 
@@ -150,4 +151,4 @@ class _Typed:
 
 
 def _name(dotted: str) -> ast.expr:
-    return ast.parse(dotted, mode="eval").body
+    return parse_expression(dotted)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import threading
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from ..._lib.guard import Lock
 from ..._support.checks import as_integer
 from ..._support.philox import philox
 from ..._support.public import public
@@ -79,7 +79,7 @@ class Generator:
         self._stream = as_integer("stream", stream, 0, STREAMS - 1)
         self._offset = 0
         self._children = 0
-        self._lock = threading.Lock()
+        self._lock = Lock(leaf=True)
 
     @property
     def seed(self) -> int:
@@ -132,7 +132,7 @@ class Generator:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._lock = threading.Lock()
+        self._lock = Lock(leaf=True)
 
     def __repr__(self) -> str:
         return f"<Generator seed={self._seed} stream={self._stream} offset={self._offset}>"

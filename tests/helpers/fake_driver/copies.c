@@ -134,7 +134,7 @@ static CUresult enqueue_write(CUstream stream, CUdeviceptr to, uint64_t value, u
     const CUresult r = fake_enter(&c);
     if (r) return r;
     const fake_place target = where(to, width, c);
-    if ((target != ON_DEVICE && target != PINNED) || to % width || flags & ~1u) return ERROR_INVALID_VALUE;
+    if ((target != ON_DEVICE && target != PINNED) || to % width || flags) return ERROR_INVALID_VALUE;
     const write w = {(void *)(uintptr_t)to, value, width};
     return fake_enqueue(stream, run_write, &w, sizeof w, target == PINNED ? FAKE_HOST_ONLY : 0);
 }

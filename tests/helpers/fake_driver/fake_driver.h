@@ -18,9 +18,10 @@
  *   FAKE_CUDA_REFUSE    a file with lines "function error times": calls that fail so often, in any process
  *   CUDA_VISIBLE_DEVICES  as the real one's: numbers or UUIDs
  *
- * What it does not do: streams without CU_STREAM_NON_BLOCKING do not order with the default stream, access between
- * devices and to host memory that is not registered is refused in copies but not in kernels, a capture is of one stream
- * and in thread-local mode, and there is no pool, texture, or dynamic shared memory.
+ * What it does not do: streams without CU_STREAM_NON_BLOCKING, and values that are written without a barrier, are
+ * refused, since nothing here may use them; access between devices and to host memory that is not registered is refused
+ * in copies but not in kernels; a capture is of one stream and in thread-local mode; and there is no pool, texture, or
+ * dynamic shared memory.
  */
 #ifndef FAKE_DRIVER_H
 #define FAKE_DRIVER_H

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from typing import Any
 
 import numpy as np
@@ -333,3 +334,19 @@ def test_functions_that_do_not_raise() -> None:
     assert math.isnan(arithmetic.rest(1.0, 0.0))
     assert arithmetic.narrow(2**64 - 1, np.float32) == np.float32(2.0**64)
     assert arithmetic.narrow(2**53 + 2**29 + 1, np.float32) == np.float32(np.int64(2**53 + 2**29 + 1))
+
+
+def test_no_interrupt_reaches_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One inside of its generators, which list what it knows, would end them for the rest of the program."""
+    threads: list[int] = []
+    context = type(front_end.cuda_target.typing_context)
+    original = context.refresh
+
+    def refresh(self: Any) -> None:
+        threads.append(threading.get_ident())
+        original(self)
+
+    monkeypatch.setattr(context, "refresh", refresh)
+    front_end.typed(bits, (api.array_type(np.dtype("int32"), 1, "C"),) * 3, front_end.HOST_CAPABILITY)
+    assert threads
+    assert threading.get_ident() not in threads
