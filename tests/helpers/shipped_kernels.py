@@ -111,6 +111,9 @@ class _Turns(kernel.BlockManager):  # type: ignore[misc]
     """
 
     def run(self, grid_point: tuple[int, ...], *arguments: Any) -> None:
+        if not self._f.meets:  # one system thread runs those of the block, whose starts take most of the time
+            super().run(grid_point, *arguments)
+            return
         threads = [
             _Thread(lambda: self._f(*arguments), self, grid_point, point, self._debug)
             for point in np.ndindex(*self._block_dim)
