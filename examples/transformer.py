@@ -213,7 +213,7 @@ def with_torch(weights, heads, batches, rate):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        return loss
+        return loss.detach()
 
     def wait():
         if place == "cuda":

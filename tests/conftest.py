@@ -32,6 +32,7 @@ from placements import ENGINES, OPTIONS, PROCESSES, Placement
 
 import atomr_native as an
 from atomr_native.compile import nvrtc
+from atomr_native.memory import growth
 from atomr_native.system import has_gpu
 
 hypothesis.settings.register_profile("atomr", deadline=None, max_examples=60, derandomize=True, database=None)
@@ -63,6 +64,8 @@ STARTED = (
     "runtime/test_host_devices.py", "runtime/test_no_descriptors.py", "runtime/test_placement.py",
     "runtime/test_start_imports.py", "runtime/test_worker_process.py",
 )  # fmt: skip
+#: Folders of tests where the size of segments matters.
+OF_MEMORY = ("memory/", "runtime/")
 #: Name of the plugin that says which tests were left out.
 LEFT_OUT = "atomr-left-out"
 
@@ -153,6 +156,17 @@ def quick_workers(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def small_segments(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Have devices make segments of 8 MiB: the pages of a staging segment of 64 MiB take half of a fake's start."""
+    if request.path.relative_to(Path(__file__).parent).as_posix().startswith((*STARTED, *OF_MEMORY)):
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(growth, "SEGMENT", 8 << 20)
+        yield
+
+
 @pytest.fixture(scope="session")
 def fake_environment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Return the variables with which workers use the fake CUDA driver; what is built for it stays for the next run."""
@@ -214,8 +228,7 @@ def cuda(cuda_system: an.System) -> an.Device:
 @pytest.fixture(scope="module")
 def nothing_left() -> Iterator[None]:
     """Fail when the module's tests leave a process, a descriptor, a thread or memory behind."""
-    if has_gpu():
-        gpu.open_driver(context=False)  # the compiler opens it too
+    gpu.open_driver(context=False)  # the compiler opens it too
     before = Baseline()
     yield
     before.check()

@@ -370,6 +370,7 @@ class Link:
                     self._asks[number] = (envelope.answer, cell, packed)
                     cell.asked += 1
             items.append((cell.key, packed.data, self.peer.address_of(envelope.sender), number))
+        again = bool(posts)
         while True:
             try:
                 refused, events = self.calls.make(life, "deliver", life.id, life.batch, life.acked, items, posts)
@@ -393,8 +394,11 @@ class Link:
                             cell.asked -= 1
                 for cell, envelope in batch:
                     cell.give_up(envelope, failure)
-                return
-        self._sent(batch, items, refused)
+                if not again:
+                    return
+                # The rest of the batch, under its number: the node may have it already.
+                again, batch, items = False, [], []
+        self._sent(batch, items, refused if batch else [])
         self.take(life, events)
 
     def _sent(self, batch: list[Any], items: list[Any], refused: list[int]) -> None:

@@ -6,9 +6,11 @@ connection ends, all do: the ranks of other processes are then lost to each of t
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,6 +23,9 @@ from .moving.channel import PATIENCE, Call, Channel
 
 __all__ = ["Meet", "Relay"]
 
+_log = logging.getLogger("atomr_native.ray")
+
+_PAUSE = 0.05  # seconds before a process that could not be served is served
 _LOOK = 0.5  # seconds between looks at a page that does not change
 _ALWAYS = (1 << 64) - 1  # a sequence number after all others
 
@@ -129,13 +134,19 @@ class Relay:
 
     def _accept(self, listening: socket.socket, secret: bytes) -> None:
         while True:
+            connection: socket.socket | None = None
             try:
                 connection, _ = listening.accept()
-            except OSError:
-                return
-            threading.Thread(
-                target=self._serve, args=(connection, secret), name="atomr_native-relay", daemon=True
-            ).start()  # fmt: skip
+                threading.Thread(
+                    target=self._serve, args=(connection, secret), name="atomr_native-relay", daemon=True
+                ).start()  # fmt: skip
+            except (OSError, RuntimeError) as error:  # no descriptors, or no threads: the process waits, or is told
+                if connection is not None:
+                    connection.close()
+                if self._closed:
+                    return
+                _log.debug("a process that connects to a communicator waits: %s", error)
+                time.sleep(_PAUSE)
 
     def _serve(self, connection: socket.socket, secret: bytes) -> None:
         """Serve one of the other processes."""

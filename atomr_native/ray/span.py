@@ -84,7 +84,8 @@ class Span:
         self._change = threading.Condition()
         self._parts: dict[int, dict[int, Part]] = {}
         self._replies: dict[int, dict[int, Reply] | AtomrError] = {}
-        self._plans: dict[tuple[int, PlanSpec[Any]], Plan] = {}
+        self._plans: dict[tuple[int, PlanSpec[Any]], Plan] = {}  # the one that was used last is the last
+        self._last: dict[int, Plan] = {}  # of each rank's last message, after which its lane has ended all others
         self._told = ended
         self._over = False
         self.connecting = threading.Lock()
@@ -114,15 +115,15 @@ class Span:
         attributes = CollectiveAttributes(self._number, rank, self.size, (step,))
         spec = PlanSpec(f"collective.{kind}", tuple(operands), scalars, attributes)
         with self._change:
-            found = self._plans.get((rank, spec))
+            found = self._plans.pop((rank, spec), None)
             if found is None:
                 names = ("meeting", "sequence", *(("factor",) if scaled else ()))
                 owner = self._owners[rank]
                 signature = signature_of(spec, names, (0,) * len(names))
                 found = Plan.make(owner, self._registry.lane_of(owner), spec, signature)
-                self._plans[rank, spec] = found
-                while len(self._plans) > _PLANS:
-                    self._plans.pop(next(iter(self._plans)))
+            self._plans[rank, spec] = found
+            while len(self._plans) > _PLANS:
+                self._plans.pop(next(iter(self._plans)))
         found.wait()
         return found
 
@@ -161,6 +162,7 @@ class Span:
             replies: Sequence[Reply] = send_ranks(self._count, self._number, plans, operands, numbers, True, True)
         except AtomrError as error:
             return error
+        self._last = {rank: part.plan for rank, part in parts.items()}
         return dict(zip(sorted(parts), replies, strict=True))
 
     def close(self) -> None:
@@ -178,7 +180,7 @@ class Span:
         """Have the workers forget the communicator, once its messages are over."""
         deadline = time.monotonic() + _CLOSE_S
         with self._change:
-            plans = list(self._plans.values())
+            plans = list(self._last.values())
         try:
             over = all(
                 plan.core.wait_ticket(plan.lane, plan.last_ticket, max(0.0, deadline - time.monotonic()))

@@ -191,10 +191,11 @@ cdef class CudaBackend(Backend):
             self.check(r, "registering the worker's memory, which the GPU writes to")
         return 0
 
-    cdef int detach(self) noexcept:
+    cdef bint detach(self) noexcept:
+        cdef int rests
         with nogil:
-            atomr_cuda_unregister(self.cuda)
-        return 0
+            rests = atomr_cuda_unregister(self.cuda)
+        return rests
 
     cdef int open_lane(self, unsigned lane) except -1:
         cdef CUresult r

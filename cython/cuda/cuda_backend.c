@@ -9,7 +9,7 @@
 
 #include "runtime/failure.h"
 
-enum { KEEP_MARKING = 256, NAP_NS = 10000 };
+enum { KEEP_MARKING = 256, NAP_NS = 10000, REST_S = 5 };
 
 static _Atomic uint64_t devices; /* opened so far */
 static __thread uint64_t current; /* the `id` whose context this thread has made current */
@@ -81,6 +81,7 @@ static atomr_cuda *discard(atomr_cuda *c) {
     for (unsigned i = 0; i < ATOMR_ALL_LANES; i++) pthread_mutex_destroy(&c->lanes[i].lock);
     pthread_mutex_destroy(&c->shared_lock);
     pthread_mutex_destroy(&c->capturing);
+    pthread_mutex_destroy(&c->beating);
     free(c);
     return NULL;
 }
@@ -100,6 +101,7 @@ atomr_cuda *atomr_cuda_open(int ordinal, CUresult *result, char *why, size_t siz
     for (unsigned i = 0; i < ATOMR_ALL_LANES; i++) pthread_mutex_init(&c->lanes[i].lock, NULL);
     pthread_mutex_init(&c->shared_lock, NULL);
     pthread_mutex_init(&c->capturing, NULL);
+    pthread_mutex_init(&c->beating, NULL);
     int n = 0;
     const char *lacks = NULL;
     CUresult r = d->cuInit(0);
@@ -171,11 +173,27 @@ int atomr_cuda_register(atomr_cuda *c, void *w, uint64_t nbytes, char *why, size
     return 0;
 }
 
-CUresult atomr_cuda_unregister(atomr_cuda *c) {
+/* Nothing waits for the signs of life that `probe` asks for, nor, where the lanes have ended by an error, for their last
+ * values; and no function of the driver that lets go of host memory promises to wait for what is queued. */
+static CUresult come_to_rest(atomr_cuda *c) {
+    const struct timespec nap = {0, NAP_NS};
+    const uint64_t end = atomr_now_ns() + REST_S * UINT64_C(1000000000);
+    CUresult r = CUDA_SUCCESS;
+    for (unsigned i = 0; i <= ATOMR_LANES && r == CUDA_SUCCESS; i++) {
+        const CUstream stream = i < ATOMR_LANES ? atomic_load(&c->lanes[i].stream) : c->control;
+        while (stream && (r = c->d->cuStreamQuery(stream)) == CUDA_ERROR_NOT_READY && atomr_now_ns() < end)
+            nanosleep(&nap, NULL);
+    }
+    return note(c, r);
+}
+
+int atomr_cuda_unregister(atomr_cuda *c) {
     CUresult r = enter(c);
-    if (r == CUDA_SUCCESS && c->w) r = c->d->cuMemHostUnregister(c->w);
+    if (r == CUDA_SUCCESS && c->w) r = come_to_rest(c);
+    if (r == CUDA_SUCCESS && c->w) c->d->cuMemHostUnregister(c->w);
+    if (r == CUDA_ERROR_NOT_READY) note(c, CUDA_ERROR_UNKNOWN); /* to let go of anything else may take without end, too */
     c->w = NULL;
-    return r;
+    return r != CUDA_ERROR_NOT_READY;
 }
 
 CUresult atomr_cuda_open_lane(atomr_cuda *c, unsigned lane) {
@@ -365,30 +383,37 @@ CUresult atomr_cuda_check(atomr_cuda *c) {
 
 static int check(void *self) { return atomr_cuda_check(self); }
 
-static CUresult write_beat(atomr_cuda *c, uint64_t value) {
-    const size_t at = offsetof(atomr_wheader, beat);
-    return c->w ? c->d->cuStreamWriteValue64_v2(c->control, c->w_on_device + at, value, 0) : CUDA_SUCCESS;
+/* One at a time, so that the greatest value is written last: `atomr_cuda_beat` looks for its own, or a later one. */
+static CUresult write_beat(atomr_cuda *c, uint64_t *value) {
+    const CUdeviceptr at = c->w_on_device + offsetof(atomr_wheader, beat);
+    pthread_mutex_lock(&c->beating);
+    *value = ++c->beats;
+    const CUresult r = c->w ? c->d->cuStreamWriteValue64_v2(c->control, at, *value, 0) : CUDA_SUCCESS;
+    pthread_mutex_unlock(&c->beating);
+    return r;
 }
 
 /* A query of a stream on which all is done may not look further.  New work does; its end is asked for the next time. */
 static int probe(void *self) {
     atomr_cuda *c = self;
     if (atomr_cuda_check(c)) return atomr_cuda_error(c);
+    uint64_t value;
     const CUresult r = note(c, c->d->cuStreamQuery(c->control));
-    if (r == CUDA_SUCCESS) note(c, write_beat(c, atomic_fetch_add(&c->beats, 1) + 1));
+    if (r == CUDA_SUCCESS) note(c, write_beat(c, &value));
     return atomr_cuda_error(c);
 }
 
 CUresult atomr_cuda_examine(atomr_cuda *c) {
-    if (atomr_cuda_check(c) == CUDA_SUCCESS && note(c, write_beat(c, atomic_fetch_add(&c->beats, 1) + 1)) == CUDA_SUCCESS)
+    uint64_t value;
+    if (atomr_cuda_check(c) == CUDA_SUCCESS && note(c, write_beat(c, &value)) == CUDA_SUCCESS)
         note(c, c->d->cuStreamSynchronize(c->control));
     return atomr_cuda_error(c);
 }
 
 CUresult atomr_cuda_beat(atomr_cuda *c) {
+    uint64_t value = 0;
     CUresult r = enter(c);
-    const uint64_t value = atomic_fetch_add(&c->beats, 1) + 1;
-    if (r == CUDA_SUCCESS) r = write_beat(c, value);
+    if (r == CUDA_SUCCESS) r = write_beat(c, &value);
     if (r == CUDA_SUCCESS) r = c->d->cuStreamSynchronize(c->control);
     if (r == CUDA_SUCCESS && c->w && atomic_load(&((atomr_wheader *)c->w)->beat) < value) r = CUDA_ERROR_UNKNOWN;
     return r;

@@ -22,7 +22,9 @@ const atomr_driver *atomr_cuda_driver(const atomr_cuda *);
 atomr_backend atomr_cuda_backend(atomr_cuda *);
 /* Let the GPU write into the worker's memory: its `completed` words. */
 int atomr_cuda_register(atomr_cuda *, void *w, uint64_t nbytes, char *why, size_t size);
-CUresult atomr_cuda_unregister(atomr_cuda *);
+/* Wait, for seconds, until the device does nothing for the lanes any more, which have ended, and take that back.  0: it
+ * still works; then its memory must stay where it is, and the device counts as faulted. */
+int atomr_cuda_unregister(atomr_cuda *);
 /* Make the context current in this thread: for the control and builder threads; lanes do it by themselves.  Fails, as
  * all that follows does, once the device has faulted. */
 CUresult atomr_cuda_enter(atomr_cuda *);

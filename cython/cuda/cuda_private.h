@@ -27,7 +27,8 @@ struct atomr_cuda {
     char *w;
     CUdeviceptr w_on_device;
     CUstream control;
-    _Atomic uint64_t beats; /* signs of life asked for */
+    pthread_mutex_t beating;
+    uint64_t beats; /* signs of life asked for; under `beating` */
     atomr_cuda_lane lanes[ATOMR_ALL_LANES];
     pthread_mutex_t capturing;
     pthread_mutex_t shared_lock;

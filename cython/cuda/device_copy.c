@@ -92,9 +92,14 @@ static int copy_directly(const atomr_between *b, CUstream stream, const atomr_ca
         judge_late(b, call, sequence);
         return ATOMR_OK;
     }
+    const int code = atomr_cuda_fail(b->cuda, r, "cuMemcpyAsync", failure);
     atomr_failure second; /* the source's rank waits for the copies before, which are done by then, and for this one */
-    if (finish(b, stream, &second) == ATOMR_OK) atomr_page_note_copied(b->page, b->rank, b->source, sequence, &why);
-    return atomr_cuda_fail(b->cuda, r, "cuMemcpyAsync", failure);
+    if (finish(b, stream, &second) == ATOMR_OK) {
+        /* First: who sees the note knows that this copy is none. */
+        atomr_page_fail(b->page, b->rank, sequence, failure->lib, failure->status, failure->name, failure->text);
+        atomr_page_note_copied(b->page, b->rank, b->source, sequence, &why);
+    }
+    return code;
 }
 
 static int copy_in_pieces(const atomr_between *b, CUstream stream, const atomr_call *call, uint64_t sequence,

@@ -123,7 +123,7 @@ cdef class Backend:
     cdef atomr_worker *worker  # that it works for; NULL without one
     cdef const atomr_backend *table(self) noexcept
     cdef int attach(self, void *w, uint64_t nbytes) except -1
-    cdef int detach(self) noexcept
+    cdef bint detach(self) noexcept
     cdef int open_lane(self, unsigned lane) except -1
     cdef int create(self, uint64_t nbytes, int pool) except -1
     cdef void *map(self, int fd, uint64_t nbytes, int pool) except NULL

@@ -71,9 +71,9 @@ cdef class Backend:
         """Note where the worker's memory is, before any lane opens."""
         return 0
 
-    cdef int detach(self) noexcept:
-        """Let go of the worker's memory, after the lanes have ended."""
-        return 0
+    cdef bint detach(self) noexcept:
+        """Let go of the worker's memory, after the lanes have ended; False: the device still uses it, and segments."""
+        return True
 
     cdef int open_lane(self, unsigned lane) except -1:
         """Make what a lane needs of the device, before its thread starts."""
@@ -212,7 +212,9 @@ cdef class Lanes:
             with nogil:
                 atomr_worker_stop(self.worker)
             self.backend.worker = NULL
-            self.backend.detach()
+            if not self.backend.detach():
+                logger.warning("the device still works after its lanes have ended; the memory of its worker is kept")
+                return
             with nogil:
                 atomr_worker_delete(self.worker)
             for base, nbytes, pool in self.segments.values():

@@ -223,12 +223,16 @@ int atomr_page_note_copied(atomr_page *p, unsigned rank, unsigned other, uint64_
 }
 
 int atomr_page_has_copied(const atomr_page *p, unsigned other, uint64_t sequence, atomr_error *why) {
-    if (atomr_page_has_failed(p, other, sequence)) {
-        tell_vote(why, &p->seats[other], &p->ranks[other].votes[sequence & 1]);
+    const atomr_vote *vote = &p->ranks[other].votes[sequence & 1];
+    const int lost = atomic_load(&p->seats[other].lost) >= sequence; /* first: what it noted before that counts */
+    const int noted = atomic_load(&p->ranks[other].copied) >= sequence;
+    /* Its step may be of the next message already; its vote is of this one until the next but one. */
+    const int failed = atomic_load(&vote->code) != ATOMR_OK && has_voted(p, other, sequence);
+    if (failed || atomr_page_has_failed(p, other, sequence)) {
+        tell_vote(why, &p->seats[other], vote);
         return ATOMR_NOT_MET;
     }
-    const int lost = atomic_load(&p->seats[other].lost) >= sequence; /* first: what it noted before that counts */
-    if (atomic_load(&p->ranks[other].copied) >= sequence) return ATOMR_MET;
+    if (noted) return ATOMR_MET;
     if (lost) tell_loss(why, &p->seats[other]);
     return lost ? ATOMR_NOT_MET : ATOMR_PENDING;
 }

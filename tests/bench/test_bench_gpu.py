@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
+import fake_cuda
 import pytest
 from scripts import ROOT
 
@@ -144,15 +145,18 @@ def test_nvmath_plans_once_for_each_set(monkeypatch: pytest.MonkeyPatch, kind: s
 
 def _python_on_the_fake(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([environment["PYTHONPATH"], str(ROOT)])
-    return subprocess.run(
-        [sys.executable, *words],
-        env={**os.environ, **environment, "PYTHONPATH": path, "FAKE_CUDA_PROTECT": "0", "FAKE_CUDA_DEVICES": "2"},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
+    with fake_cuda.using({**environment, "PYTHONPATH": path, "FAKE_CUDA_PROTECT": "0", "FAKE_CUDA_DEVICES": "2"}):
+        return subprocess.run(
+            [sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=280, check=False
+        )
+
+
+def test_what_hides_gpus_does_not_hide_the_fake(
+    fake_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    done = _python_on_the_fake(fake_environment, "-c", "from bench.harness.driver import Driver; Driver(1).wait()")
+    assert done.returncode == 0, done.stderr
 
 
 def test_torch_records_one_graph_of_as_many_products_as_a_sample_has(monkeypatch: pytest.MonkeyPatch) -> None:

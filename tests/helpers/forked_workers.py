@@ -37,6 +37,10 @@ _LIMITS: Final = (resource.RLIMIT_NOFILE, resource.RLIMIT_AS, resource.RLIMIT_DA
 _CLONE_PARENT: Final = 0x8000
 _SYS_CLONE: Final = {"x86_64": 56, "aarch64": 220}
 _AT_MOST: Final = 3  # prepared processes
+#: Modules that workers import when they are first used.
+_LATER: Final = (
+    "atomr_native.worker.cuda.device", "scipy.fft", "scipy.linalg", "scipy.sparse.linalg", "scipy.special",
+)  # fmt: skip
 
 _Key = tuple[tuple[str, str], ...]
 
@@ -196,13 +200,19 @@ def _become(request: dict[str, Any], fds: list[int]) -> None:
 
 
 def _serve(fd: int) -> None:
+    import gc
     import importlib
 
+    from atomr_native.libraries import load_builders
     from atomr_native.worker import __main__ as worker
 
-    for name in worker._PRELOAD:
+    for name in (*worker._PRELOAD, *_LATER):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    for kind in ("host", "cuda"):
+        with contextlib.suppress(ImportError):
+            load_builders(kind)
+    gc.freeze()
     channel = socket.socket(fileno=fd)
     channel.set_inheritable(False)
     while True:

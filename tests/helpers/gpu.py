@@ -33,9 +33,6 @@ call("cuCtxSetCurrent", context)
 call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
 """
 
-#: CUDA_ERROR_NO_DEVICE.
-_NO_DEVICE = 100
-
 
 def visible() -> int:
     """Count the GPUs that this process may see."""
@@ -47,10 +44,19 @@ def visible() -> int:
 
 @functools.cache
 def open_driver(*, context: bool) -> None:
-    """Have what the driver keeps in this process until its end (pipes, sockets) there before anybody counts."""
-    driver = ctypes.CDLL("libcuda.so.1")
-    assert driver.cuInit(0) in (0, _NO_DEVICE)  # hidden by CUDA_VISIBLE_DEVICES
+    """Have what the driver keeps in this process until its end (pipes, sockets) there before anybody counts.
+
+    Without a GPU, or with hidden ones, the driver keeps it too; without a driver there is nothing.
+    """
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        if context:
+            raise
+        return
+    status = driver.cuInit(0)
     if context:
+        assert status == 0
         assert driver.cuDevicePrimaryCtxRetain(ctypes.byref(ctypes.c_void_p()), 0) == 0
 
 

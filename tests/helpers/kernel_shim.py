@@ -81,7 +81,7 @@ def translate(source: str) -> str:
     return "\n".join(parts)
 
 
-def precompile(folder: Path, level: str = "-O1") -> Path:
+def precompile(folder: Path, level: str = "-O0") -> Path:
     """Precompile the shim for a level unless it is there, which halves a small kernel's time; return its folder."""
     made = folder / f"shim{level}" / f"{_SHIM.name}.gch"
     if not made.exists():
@@ -98,7 +98,7 @@ def _precompiled(folder: str, level: str) -> Path:
     return precompile(Path(folder), level)
 
 
-def compile_module(source: str, level: str = "-O1", headers: str | None = None) -> bytes:
+def compile_module(source: str, level: str = "-O0", headers: str | None = None) -> bytes:
     """Compile a CUDA source, and return a shared library with ``fake_kernels`` and a ``launch_<kernel>`` for each.
 
     `level` says how much gcc optimises, `headers` is a folder for the precompiled shim, by default that of `HEADERS`.

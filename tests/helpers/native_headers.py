@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cuda_wheels import find
+from cuda_wheels import AS_C, find, lacking
 from pycparser import c_ast, c_generator, c_parser
 
 __all__ = ["Header", "HeaderError", "NotInstalledError", "Signature", "headers"]
@@ -37,7 +37,7 @@ class HeaderError(Exception):
 
 
 class NotInstalledError(HeaderError):
-    """There is no header to read, or no gcc to read it with."""
+    """There is no header to read, or none that it includes, or no gcc to read it with."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,9 @@ def _gcc(arguments: Iterable[str], text: str) -> str:
     gcc = shutil.which("gcc")
     if gcc is None:
         raise NotInstalledError("gcc is not installed")
-    done = subprocess.run([gcc, "-std=c11", *arguments], input=text, text=True, capture_output=True, check=False)
+    done = subprocess.run([gcc, "-std=c11", *AS_C, *arguments], input=text, text=True, capture_output=True, check=False)
+    if reason := lacking(done.stderr):
+        raise NotInstalledError(reason)
     if done.returncode:
         raise HeaderError(f"gcc refuses {text.splitlines()[0]}:\n{done.stderr}")
     return done.stdout
@@ -85,6 +87,10 @@ class Header:
 
     def __str__(self) -> str:
         return f"{self.name} of CUDA {self.major} ({self.folders[0]})"
+
+    def check(self) -> None:
+        """Raise NotInstalledError where a header is missing that this one includes."""
+        _ = self._macros
 
     def _preprocess(self, *arguments: str) -> str:
         return _gcc(["-E", "-P", "-x", "c", "-", *arguments, *self._includes], f"#include <{self.name}>\n")
@@ -240,4 +246,6 @@ def headers(name: str, defines: Iterable[str] = ()) -> list[Header]:
         raise NotInstalledError(
             f"{name} is not installed: pip install -e '.[test-cuda]', or name folders in ATOMR_NATIVE_CUDA_WHEELS"
         )
+    for header in found:
+        header.check()
     return found

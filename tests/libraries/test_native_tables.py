@@ -169,6 +169,8 @@ class TestTool:
     @pytest.fixture(autouse=True)
     def folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Two CUDA majors: 13 with all headers in one folder, 12 with one for each library."""
+        if shutil.which("gcc") is None:
+            pytest.skip("gcc is not installed")
         self.root = tmp_path
         monkeypatch.setattr(cuda_wheels, "roots", lambda: [tmp_path / "wheels"])
         monkeypatch.setattr(native_tables, "CYTHON", tmp_path)
@@ -180,8 +182,6 @@ class TestTool:
 
     def source(self, swap: tuple[str, str] = ("", ""), old: tuple[str, str] = ("", "")) -> str:
         """Return the table; `swap` changes the list, and `old` CUDA 12's header."""
-        if shutil.which("gcc") is None:
-            pytest.skip("gcc is not installed")
         assert swap[0] in LIST
         assert old[0] in HEADER
         (self.root / "wheels/lib/include/lib.h").write_text(HEADER.replace(*old))
@@ -205,11 +205,20 @@ class TestTool:
             ("libHandle_t handle, libIndex_t n", "libHandle_t context, libIndex_t size"),
             ("LIBAPI libStatus_t libRun(libPlan_t plan, libKey_t key, libState_t *state, libCallback_t done);", ""),
             ("data[8]", "data[4]"),
+            ("typedef struct { uint64_t data[2]", "#include <cstddef>\ntypedef struct { alignas(8) uint64_t data[2]"),
         ],
-        ids=["names of parameters", "no optional function", "an opaque struct"],
+        ids=["names of parameters", "no optional function", "an opaque struct", "a header of C++"],
     )
     def test_may_differ(self, old: tuple[str, str]) -> None:
         assert self.source(old=old) == self.source()
+
+    def test_a_header_that_is_not_complete_is_as_none(self) -> None:
+        lacks = r"crt/none\.h, which .*lib/include/lib\.h includes, is not installed"
+        with pytest.raises(NotInstalledError, match=lacks):
+            self.source(old=("#include <stdint.h>", '#include "crt/none.h"'))
+        with pytest.raises(pytest.skip.Exception, match=lacks):
+            check_syntax("#include <lib.h>\n", [self.root / "wheels/lib/include"])
+        assert "fatal error: none.h" in check_syntax("#include <none.h>\n", [])  # what is ours to have
 
     @pytest.mark.parametrize(
         ("swap", "message"),

@@ -12,6 +12,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -40,6 +41,13 @@ def runtime_folder(tmp_path, monkeypatch, nothing_left):
 def top(capsys, *arguments):
     status = main(["top", *arguments])
     return status, *capsys.readouterr()
+
+
+def at(call, path):
+    """Bind or connect a socket where the folder's path may be too long for an address."""
+    fd = os.open(path.parent, os.O_RDONLY)
+    call(sockets.address(fd, path.name))
+    os.close(fd)
 
 
 def test_nothing_is_published_unless_asked_for(make_system, runtime_folder, capsys):
@@ -125,7 +133,7 @@ def test_sockets_of_processes_that_are_gone_are_ignored_and_removed(runtime_fold
     runtime_folder.mkdir(mode=0o700)
     stale = runtime_folder / "999999-0123abcd.sock"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
-        made.bind(str(stale))
+        at(made.bind, stale)
     (runtime_folder / "notes.txt").write_text("not ours")
     assert top(capsys, "--list")[0] == 1
     assert [path.name for path in runtime_folder.iterdir()] == ["notes.txt"]
@@ -135,7 +143,7 @@ def test_one_that_does_not_answer_or_says_nonsense_is_named(runtime_folder, caps
     runtime_folder.mkdir(mode=0o700)
     path = runtime_folder / "77-0123abcd.sock"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent:
-        silent.bind(str(path))
+        at(silent.bind, path)
         silent.listen()
         with pytest.raises(an.AtomrError, match=r"77-0123abcd\.sock did not answer within 0.1 s"):
             sockets.read(path, timeout=0.1)
@@ -176,7 +184,7 @@ def test_a_reader_that_does_not_read_holds_nothing_up(make_system):
     make_system(observe=True)
     (path,) = sockets.published()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as idle:
-        idle.connect(str(path))
+        at(idle.connect, path)
         assert sockets.read(path, 10) is not None
 
 
@@ -338,7 +346,8 @@ def test_usage_errors(arguments, capsys):
 def test_the_folder_without_a_runtime_folder(monkeypatch, tmp_path):
     monkeypatch.delenv("XDG_RUNTIME_DIR")
     uid = os.getuid()
-    assert sockets.folder() in (Path(f"/run/user/{uid}/atomr_native"), Path(f"/tmp/atomr_native-{uid}"))
+    temporary = Path(tempfile.gettempdir())
+    assert sockets.folder() in (Path(f"/run/user/{uid}/atomr_native"), temporary / f"atomr_native-{uid}")
 
 
 def test_looking_is_not_loaded_unless_it_is_asked_for():

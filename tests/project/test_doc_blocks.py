@@ -69,7 +69,7 @@ for folder in map(pathlib.Path, sys.argv[2:]):
     (folder / "failures").write_text(failures)
 """
 #: Processes that the pages other than README share.
-PROCESSES = 4
+PROCESSES = 2
 
 
 class Block(NamedTuple):

@@ -17,6 +17,7 @@ from cluster_actors import Log
 
 import atomr_native as an
 from atomr_native.ray import Cluster
+from atomr_native.ray.host import Host
 from atomr_native.ray.in_process import InProcess
 from atomr_native.ray.moving.channel import Call, Channel, Push, Result
 from atomr_native.ray.moving.way import Way
@@ -152,6 +153,47 @@ def test_connections_that_break_and_nodes_that_end(
             assert isinstance(error, an.NodeLost)
             assert Counts.run.get(number, 0) <= int(error.may_have_run)
     assert resolved == [1] * 300
+
+
+@pytest.mark.parametrize("arrives", [False, True])
+@pytest.mark.parametrize("messages", [0, 3])
+def test_a_batch_that_fails_by_an_unknown_error_loses_its_messages_only(
+    made: tuple[Cluster, Direct], monkeypatch: pytest.MonkeyPatch, arrives: bool, messages: int
+) -> None:
+    """What the node is to do besides them is done once, whether the batch has come to it or not."""
+    cluster, _ = made
+    ref, other = (cluster.spawn(Log, node=1) for _ in range(2))
+    assert [each.ask("x").result(30) for each in (ref, other)] == [1, 1]
+    link = cluster._peer.link("node1")
+    done: list[tuple[Any, ...]] = []
+    failed: list[int] = []
+    operate, make = Host._operate, link.calls.make
+
+    def noted(host: Host, session: Any, *post: Any) -> None:
+        done.append(post)
+        operate(host, session, *post)
+
+    def broken(life: Any, method: str, *args: Any) -> Any:
+        if method != "deliver" or failed or not args[-1]:
+            return make(life, method, *args)
+        failed.append(len(args[-2]))
+        if arrives:
+            make(life, method, *args)
+        raise RuntimeError("of the engine")
+
+    monkeypatch.setattr(Host, "_operate", noted)
+    monkeypatch.setattr(link.calls, "make", broken)
+    with link.change:  # so that one batch has all of them
+        answers = [other.ask(number) for number in range(messages)]
+        ref.cell.stop(drain=False)
+    assert ref.join(30)
+    for answer in answers:
+        assert answer.wait(30)
+        error = answer.exception()  # or the node has answered first
+        assert (isinstance(error, an.LibraryError) and "of the engine" in str(error)) or (arrives and error is None)
+    assert failed == [messages]
+    assert [post for post in done if post[0] == "stop"] == [("stop", ref.cell.key, False)]
+    assert other.ask("y").result(30) == 2 + (messages if arrives else 0)
 
 
 def test_without_a_connection_the_engine_calls(made: tuple[Cluster, Direct], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import resource
 import socket
 import threading
 from collections.abc import Iterator
@@ -74,6 +76,37 @@ def test_the_end_of_one_is_the_end_of_all(processes: list[Process], gone: int) -
         assert each.ended.wait(30)
         for rank in range(SIZE):
             assert each.has(rank, untouched) == (rank in mine)
+
+
+def test_a_hub_without_descriptors_serves_later(processes: list[Process], caplog: pytest.LogCaptureFixture) -> None:
+    """An accept that waits has a descriptor already; so the second connection is the first that gets none."""
+    caplog.set_level(logging.DEBUG, logger="atomr_native.ray")
+    meet = processes[0].relay.listen("127.0.0.1")
+    waiting = [socket.socket(socket.AF_INET) for _ in range(2)]
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+        for made in waiting:
+            made.connect((meet.host, meet.port))
+        eventually(lambda: "connects to a communicator waits" in caplog.text)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    for made in waiting:
+        made.settimeout(30)
+        assert Channel(made).greet(meet.secret, first=True)
+        made.close()
+
+
+def test_a_hub_without_threads_refuses_and_serves_later(
+    processes: list[Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meet = processes[0].relay.listen("127.0.0.1")
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", lambda _: (_ for _ in ()).throw(RuntimeError("no thread")))
+        with socket.create_connection((meet.host, meet.port)) as made:
+            assert made.recv(1) == b""
+    processes[1].relay.connect(meet)
+    eventually(lambda: len(processes[0].relay._channels) == 1)
 
 
 def test_others_get_no_word_and_write_none(processes: list[Process]) -> None:

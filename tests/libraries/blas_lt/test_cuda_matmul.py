@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from typing import Any
 
+import matmul_requests
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from matmul_device import send
 from matmul_reference import (
@@ -117,6 +120,28 @@ def test_awkward_shapes_and_views(cuda: an.Device, cuda_engine: str, request: Ma
     except an.Unsupported as error:  # a view that starts where no algorithm can read
         refused = error
     assert refused is None or "aligned" in str(refused), refused
+
+
+@pytest.mark.slow
+def test_hundreds_of_random_products(cuda: an.Device, cuda_engine: str) -> None:
+    refused: Counter[str] = Counter()
+    sent = 0
+
+    # Sums of integers are beyond float16.
+    @given(request=matmul_requests.requests().filter(lambda r: (r.a.dtype, r.out_dtype) != (np.int8, "float16")))
+    @settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+    def try_them(request: MatmulRequest) -> None:
+        nonlocal sent
+        sent += 1
+        try:
+            send(cuda, request, cuda_engine)
+        except an.Unsupported as error:
+            refused[re.sub(r"0x[0-9a-f]+|\d+", "N", str(error))] += 1
+
+    try_them()
+    print(f"{sent} products, of which {refused.total()} refused: {dict(refused)}")  # noqa: T201  (-s shows it)
+    assert sent >= 400
+    assert all(re.search("aligned|takes multiples of", reason) for reason in refused), refused
 
 
 def test_sums_over_k_of_row_major_operands(cuda: an.Device, cuda_engine: str) -> None:
