@@ -18,11 +18,34 @@ import pytest
 from scripts import ROOT
 
 from atomr_native.libraries.cutlass.precompile import wanted_of
-from bench.harness import Effort, Setup, Unavailable, documents, gpu_peers, programs, run_case
+from bench.harness import Effort, Setup, Unavailable, documents, gpu_peers, programs, run_case, twins
 from bench.harness.discovery import all_cases
 from bench.libraries.blas_lt import _gemm
 from bench.libraries.cutlass import _kernels, figures
 from bench.libraries.cutlass.cases import SIZES
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Have each source compiled once for all processes, and without optimisation: no speed is looked at."""
+    try:
+        compiler = twins.compiler()
+    except Unavailable:
+        yield
+        return
+    folder = tmp_path_factory.mktemp("compiler")
+    script = folder / "cc"
+    script.write_text(
+        "#!/bin/sh\n"
+        'for word; do [ "$before" = -o ] && out="$word"; before="$word"; done\n'
+        f'kept="{folder}/$(basename "$out")"\n'
+        f'[ -e "$kept" ] || {compiler} "$@" -O0 -o "$kept" || exit\n'
+        'cp "$kept" "$out"\n'
+    )
+    script.chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CC", str(script))
+        yield
 
 
 @pytest.mark.parametrize("name", list(programs.PROGRAMS))

@@ -6,6 +6,7 @@ import logging
 import math
 import struct
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -149,9 +150,20 @@ def test_a_multistage_kernel_and_its_parameters(monkeypatch: pytest.MonkeyPatch)
         built(product("sm_80"), m=2**40)
 
 
+def built_alone(kernel: Kernel) -> Built:
+    """Build parameters by code that is compiled without the kernel's, as that of a kernel with functions is."""
+    rendered = render(kernel)
+    flags = (f"--gpu-architecture={kernel.arch.replace('sm', 'compute')}", *compiler._flags(rendered))
+    (ptx,) = compiler._compiled(rendered, (*flags, compiler._BUILDER_ONLY), ("PTX",), "parameters", None)
+    code = compiler._entry(ptx, rendered.builder)
+    return parameters(code, rendered.fields, rendered.pointers, rendered.scalars, VALUES)
+
+
 @pytest.mark.usefixtures("_cutlass")
-def test_a_warp_specialised_kernel_and_its_parameters() -> None:
-    found = built(product("sm_90a"))
+@pytest.mark.parametrize("build", [built_alone, pytest.param(built, marks=pytest.mark.slow)])
+def test_a_warp_specialised_kernel_and_its_parameters(build: Callable[[Kernel], Built]) -> None:
+    """The kernel's own code takes the compiler twice as long as that of its parameters."""
+    found = build(product("sm_90a"))
     assert found.can_implement
     assert found.cluster == (2, 1, 1)
     assert [(one.pointer, one.rank, one.dims[:2]) for one in found.maps] == [

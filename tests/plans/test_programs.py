@@ -195,7 +195,7 @@ with an.System(isolation=isolation) as system:
             """
             import sys, threading
             isolation, name = sys.argv[1:]
-            barrier, found = threading.Barrier(6), []
+            barrier, found = threading.Barrier(4), []
             def use():
                 barrier.wait()
                 import atomr_native as an
@@ -203,14 +203,14 @@ with an.System(isolation=isolation) as system:
                     device = system.device(name)
                     x = device.put([[2.0]])
                     found.append(float(device.blas_lt.matmul(x, x).numpy()[0, 0]))
-            threads = [threading.Thread(target=use) for _ in range(6)]
+            threads = [threading.Thread(target=use) for _ in range(4)]
             for t in threads: t.start()
             for t in threads: t.join()
             print(found)
             """,
             *anywhere,
         )
-        assert out.strip() == str([4.0] * 6)
+        assert out.strip() == str([4.0] * 4)
 
     def test_multiprocessing(self, host: tuple[str, str], tmp_path: Any) -> None:
         script = tmp_path / "program.py"

@@ -167,9 +167,11 @@ MASKED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", UNIT)
-@pytest.mark.parametrize("case", MASKED)
-@pytest.mark.parametrize("start", [0, 1])
+#: Each case of each dtype, and half of them at each address.
+DRELU = [(dtype, case, (i + j) % 2) for i, dtype in enumerate(UNIT) for j, case in enumerate(MASKED)]
+
+
+@pytest.mark.parametrize(("dtype", "case", "start"), DRELU)
 def test_drelu(engine: Engine, dtype: str, case: str, start: int) -> None:
     shape = MASKED[case]
     rng = np.random.default_rng(5)

@@ -70,14 +70,20 @@ def run(emulator: Emulator, steps: Steps, spec: PlanSpec, arrays: tuple[np.ndarr
             run_steps(Steps((step,), steps.nbytes), memory, dict.fromkeys(range(count), True))
 
 
+TRANSFORMS, AXES = ("fft", "ifft", "rfft", "irfft", "hfft"), ((1, 2), (2, 0), (0, 1, 2))
+WHICH = (("load",), ("store",), ("load", "store"))
+#: Each transform along each axes, each with each function, and each axes with each function.
+FUNCTIONS = [
+    (transform, axes, WHICH[(i + j) % 3]) for i, transform in enumerate(TRANSFORMS) for j, axes in enumerate(AXES)
+]
+
+
 def shape_of(transform: str) -> tuple[int, ...]:
     return (6, 10, 9) if transform in WHOLE else (6, 10, 16)
 
 
 @pytest.mark.plain
-@pytest.mark.parametrize("which", [("load",), ("store",), ("load", "store")], ids="-".join)
-@pytest.mark.parametrize("axes", [(1, 2), (2, 0), (0, 1, 2)], ids=str)
-@pytest.mark.parametrize("transform", ["fft", "ifft", "rfft", "irfft", "hfft"])
+@pytest.mark.parametrize(("transform", "axes", "which"), FUNCTIONS, ids=lambda x: x if isinstance(x, str) else str(x))
 def test_functions(emulator: Emulator, transform: str, axes: tuple[int, ...], which: tuple[str, ...]) -> None:
     """Each function is called by a kernel of lines; cuFFT transforms the axes between, and calls none."""
     if transform not in ("fft", "ifft") and axes[-1] != 2:
@@ -122,8 +128,7 @@ def test_functions_that_pad_and_narrow(emulator: Emulator) -> None:
 
 
 @pytest.mark.plain
-@pytest.mark.parametrize("hermitian", [True, False])
-@pytest.mark.parametrize("norm", [None, "ortho"])
+@pytest.mark.parametrize(("hermitian", "norm"), [(True, None), (False, "ortho")])
 @pytest.mark.parametrize(
     ("transform", "dtype", "axes", "s"),
     [("irfft", "complex64", (0, 2), None), ("irfft", "complex128", (0, 1, 2), (6, 10, 13)),

@@ -234,6 +234,7 @@ def test_compilation_needs_no_gpu(tools: None, name: str, capability: tuple[int,
     assert [part for part, _ in made.entries] == [part.name for part in parts]
     for part, (_, entry) in zip(parts, made.entries, strict=True):
         assert found[entry] == (8,) * len(shipped.made("float8.quantize", part)[1])
+        assert not cubin.why_no_overlap(made.code.data, entry) or capability < HOPPER
     assert shipped.machine_code("float8.quantize", parts, capability) is made
 
 

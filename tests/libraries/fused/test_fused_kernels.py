@@ -264,6 +264,7 @@ def test_compilation_needs_no_gpu(tools: None, name: str, capability: tuple[int,
     for part, (_, entry) in zip(made.parts, code.entries, strict=True):
         types = shipped.made(made.module, part)[1]
         assert found[entry] == tuple(4 if t in ("float32", "int32") else 8 for t in types)
+        assert not cubin.why_no_overlap(code.code.data, entry) or capability < HOPPER
 
 
 #: Lists of one parameter, by the name of the single step.

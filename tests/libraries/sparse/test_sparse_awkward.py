@@ -63,8 +63,14 @@ def awkward(device: an.Device, form: str, index: str) -> tuple[an.SparseMatrix, 
     return an.SparseMatrix(form, a.shape, flat, put(across), put(offsets)), a
 
 
-@pytest.mark.parametrize("index", ["int32", "int64"])
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize(
+    ("form", "index"),
+    [
+        *((form, ("int32", "int64")[i % 2]) for i, form in enumerate(FORMATS)),
+        ("csr", "int64"),
+        ("blocked_ell", "int32"),
+    ],
+)
 def test_products_and_facts(device: an.Device, form: str, index: str) -> None:
     matrix, a = awkward(device, form, index)
     sparse = device.sparse

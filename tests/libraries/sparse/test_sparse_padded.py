@@ -70,7 +70,8 @@ def test_a_slice_is_as_wide_as_its_longest_row(device: an.Device) -> None:
 def test_products(device: an.Device, form: str, dtype: str, index: str, columns: int, order: str, beta: float) -> None:
     rng = np.random.default_rng(1)
     found_patterns = list(patterns(rng))
-    for pattern in found_patterns[::2] if dtype == "float32" else found_patterns[4::4]:
+    several = slice(None, None, 2) if dtype == "float32" else slice(4, 5) if form == "sliced_ell" else slice(8, 9)
+    for pattern in found_patterns[several]:
         kind = "float32" if dtype == "int8" else dtype
         a = dense(rng, doubled(pattern) if form == "blocked_ell" else pattern, dtype)
         matrix = padded(device, a.astype(kind), form, index)

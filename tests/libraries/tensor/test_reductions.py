@@ -176,8 +176,12 @@ def test_plans_take_other_factors(device: an.Device) -> None:
     assert (out.numpy() == 0).all()
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int16"])
-@pytest.mark.parametrize(("shape", "order"), [((70, 66), "ba"), ((3, 70, 66), "acb"), ((4, 6, 10, 8, 12), "ecadb")])
+@pytest.mark.parametrize(
+    ("shape", "order", "dtype"),
+    [((70, 66), "ba", "bfloat16"), ((70, 66), "ba", "int16"), ((3, 70, 66), "acb", "bfloat16"),
+     ((3, 70, 66), "acb", "float16"), ((4, 6, 10, 8, 12), "ecadb", "bfloat16"),
+     ((4, 6, 10, 8, 12), "ecadb", "int16")],
+)  # fmt: skip
 def test_pairs_of_16_bits_are_turned(device: an.Device, shape: tuple[int, ...], order: str, dtype: str) -> None:
     """Where addresses and strides are those of pairs, and where they are not."""
     x = (10 * random(shape, "float32")).astype(as_dtype(dtype))
@@ -214,9 +218,10 @@ def test_tensors_are_turned_by_tiles(device: an.Device, dtype: str) -> None:
     assert np.allclose(wide(found), want, rtol=EPS[dtype], atol=EPS[dtype])
     small = random((3, 4, 5, 6, 7, 2), dtype)  # tiles whose sides are several axes, not all neighbours
     given = device.put(small)
-    for view in (np.s_[...], np.s_[:, ::-1, 1:, :, ::2], np.s_[..., ::-1], np.s_[..., 0]):
+    orders = ("fedcba", "ecadbf", "dcfeab", "cbafed")
+    for i, view in enumerate((np.s_[...], np.s_[:, ::-1, 1:, :, ::2], np.s_[..., ::-1], np.s_[..., 0])):
         turned = small[view]
-        for order in ("fedcba", "ecadbf", "dcfeab", "cbafed"):
+        for order in orders if dtype == "float32" else (orders[i], orders[i - 2]):
             axes = ["abcdef".index(m) for m in order if m in "abcdef"[: turned.ndim]]
             subscripts = f"{'abcdef'[: turned.ndim]}->{''.join('abcdef'[i] for i in axes)}"
             assert np.array_equal(device.tensor.permute(subscripts, given[view]).numpy(), turned.transpose(axes))
