@@ -39,6 +39,7 @@ _log = logging.getLogger("atomr_native.ray")
 BATCH = 256  # messages in one call
 POLL = 5.0  # seconds that one call waits for answers
 _AGAIN = 0.02  # seconds before a call without a result is made again
+_LONGEST = 1.0  # seconds before a call that fails again and again is made once more
 _NO_ROOM = (0.001, 0.05)  # seconds before a full mailbox is tried again: the first pause, and the longest
 
 
@@ -360,17 +361,8 @@ class Link:
         return batch
 
     def _send(self, life: Life, batch: list[tuple[RemoteCell, Envelope]], posts: list[tuple[Any, ...]]) -> None:
-        items = []
-        for cell, envelope in batch:
-            number = 0
-            packed = envelope.message
-            if envelope.answer is not None:
-                with self.change:
-                    number = next(self._numbers)
-                    self._asks[number] = (envelope.answer, cell, packed)
-                    cell.asked += 1
-            items.append((cell.key, packed.data, self.peer.address_of(envelope.sender), number))
-        again = bool(posts)
+        items = [self._item(*each) for each in batch]
+        pause = _AGAIN
         while True:
             try:
                 refused, events = self.calls.make(life, "deliver", life.id, life.batch, life.acked, items, posts)
@@ -386,20 +378,41 @@ class Link:
                 self.down(life)
                 return
             except Exception as error:
-                _log.exception("a batch of %d messages to %s failed", len(batch), self.node)
-                failure = LibraryError("ray", 0, type(error).__name__, f"messages to {self.node}", str(error))
-                with self.change:
-                    for cell, item in zip((cell for cell, _ in batch), items, strict=True):
-                        if self._asks.pop(item[3], None) is not None:
-                            cell.asked -= 1
-                for cell, envelope in batch:
-                    cell.give_up(envelope, failure)
-                if not again:
+                self._fail(batch, items, error)
+                if not posts or not self._pause(life, pause):
                     return
                 # The rest of the batch, under its number: the node may have it already.
-                again, batch, items = False, [], []
+                batch.clear()
+                items, pause = [], min(2 * pause, _LONGEST)
         self._sent(batch, items, refused if batch else [])
         self.take(life, events)
+
+    def _item(self, cell: RemoteCell, envelope: Envelope) -> tuple[Any, ...]:
+        """Return a message as it goes to the node; note its ask."""
+        number = 0
+        packed = envelope.message
+        if envelope.answer is not None:
+            with self.change:
+                number = next(self._numbers)
+                self._asks[number] = (envelope.answer, cell, packed)
+                cell.asked += 1
+        return cell.key, packed.data, self.peer.address_of(envelope.sender), number
+
+    def _fail(self, batch: list[Any], items: list[Any], error: Exception) -> None:
+        """Answer the messages of a batch with an unknown error."""
+        _log.exception("a batch of %d messages to %s failed", len(batch), self.node)
+        failure = LibraryError("ray", 0, type(error).__name__, f"messages to {self.node}", str(error))
+        with self.change:
+            for cell, item in zip((cell for cell, _ in batch), items, strict=True):
+                if self._asks.pop(item[3], None) is not None:
+                    cell.asked -= 1
+        for cell, envelope in batch:
+            cell.give_up(envelope, failure)
+
+    def _pause(self, life: Life, seconds: float) -> bool:
+        """Wait; return False as soon as the life has ended, or the link is closed."""
+        with self.change:
+            return not self.change.wait_for(lambda: self.life is not life, seconds)
 
     def _sent(self, batch: list[Any], items: list[Any], refused: list[int]) -> None:
         """Keep what had no room; stop the actors that are to stop."""

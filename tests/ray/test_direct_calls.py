@@ -13,6 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from actions import eventually
 from cluster_actors import Log
 
 import atomr_native as an
@@ -157,10 +158,11 @@ def test_connections_that_break_and_nodes_that_end(
 
 @pytest.mark.parametrize("arrives", [False, True])
 @pytest.mark.parametrize("messages", [0, 3])
+@pytest.mark.parametrize("times", [1, 4])
 def test_a_batch_that_fails_by_an_unknown_error_loses_its_messages_only(
-    made: tuple[Cluster, Direct], monkeypatch: pytest.MonkeyPatch, arrives: bool, messages: int
+    made: tuple[Cluster, Direct], monkeypatch: pytest.MonkeyPatch, arrives: bool, messages: int, times: int
 ) -> None:
-    """What the node is to do besides them is done once, whether the batch has come to it or not."""
+    """The node does the rest once, whether the batch has come to it or not, and however often it fails."""
     cluster, _ = made
     ref, other = (cluster.spawn(Log, node=1) for _ in range(2))
     assert [each.ask("x").result(30) for each in (ref, other)] == [1, 1]
@@ -174,7 +176,7 @@ def test_a_batch_that_fails_by_an_unknown_error_loses_its_messages_only(
         operate(host, session, *post)
 
     def broken(life: Any, method: str, *args: Any) -> Any:
-        if method != "deliver" or failed or not args[-1]:
+        if method != "deliver" or len(failed) == times or not args[-1]:
             return make(life, method, *args)
         failed.append(len(args[-2]))
         if arrives:
@@ -191,9 +193,38 @@ def test_a_batch_that_fails_by_an_unknown_error_loses_its_messages_only(
         assert answer.wait(30)
         error = answer.exception()  # or the node has answered first
         assert (isinstance(error, an.LibraryError) and "of the engine" in str(error)) or (arrives and error is None)
-    assert failed == [messages]
+    eventually(lambda: failed == [messages] + [0] * (times - 1))
     assert [post for post in done if post[0] == "stop"] == [("stop", ref.cell.key, False)]
     assert other.ask("y").result(30) == 2 + (messages if arrives else 0)
+
+
+@pytest.mark.parametrize("end", ["close", "death"])
+def test_a_batch_that_always_fails_ends_with_its_node_or_its_link(
+    made: tuple[Cluster, Direct], monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    cluster, carrier = made
+    ref, other = (cluster.spawn(Log, node=1) for _ in range(2))
+    assert [each.ask("x").result(30) for each in (ref, other)] == [1, 1]
+    link = cluster._peer.link("node1")
+    first, make, tried = link.life, link.calls.make, threading.Event()
+
+    def broken(life: Any, method: str, *args: Any) -> Any:
+        if method == "deliver" and life is first:
+            tried.set()
+            raise RuntimeError("of the engine")
+        return make(life, method, *args)
+
+    monkeypatch.setattr(link.calls, "make", broken)
+    pump = link._threads[0]
+    ref.kill()
+    assert tried.wait(30)
+    if end == "death":
+        carrier.kill("node1")
+        assert other.ask("y").result(30) == 1  # of its next life
+    else:
+        cluster.close(0.1)
+        pump.join(30)
+        assert not pump.is_alive()
 
 
 def test_without_a_connection_the_engine_calls(made: tuple[Cluster, Direct], monkeypatch: pytest.MonkeyPatch) -> None:
