@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .moving.way import Way
     from .peer import Peer
 
-__all__ = ["Calls", "Life"]
+__all__ = ["Calls", "Life", "lasting"]
 
 _log = logging.getLogger("atomr_native.ray")
 
@@ -91,3 +91,8 @@ class Calls:
         if not isinstance(blob, np.ndarray):
             return moves.call(way, pickle.dumps((method, args), 5))
         return moves.push(way, pickle.dumps((method, args[:-1]), 5), blob)
+
+
+def lasting(posts: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Return what concerns actors that the node's next life has again."""
+    return [each for each in posts if each[0] in ("stop", "begin") and each[1][0] == "a"]

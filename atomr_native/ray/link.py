@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from .._lib.actor_cell import Envelope
 from ..actors.answer import bare
 from ..errors import AtomrError, InvalidRequest, LibraryError, NodeLost
-from .calls import Calls, Life
+from .calls import Calls, Life, lasting
 from .carrier import NodeDied, NodeUnavailable
 from .device_life import DeviceLife
 from .directory import LOST, UP
@@ -261,7 +261,7 @@ class Link:
             asks, self._asks = self._asks, {}
             for _, cell, _ in asks.values():
                 cell.asked = 0
-            self._posts = deque(each for each in self._posts if each[0] in ("stop", "begin") and each[1][0] == "a")
+            self._posts = deque(lasting(self._posts))
             gone = [cell for cell in self.cells.values() if not cell.durable]
             self.change.notify_all()
         if life.way is not None:
@@ -376,10 +376,12 @@ class Link:
                     if envelope.answer is None:
                         cell.give_up(envelope, self._lost_error(True))
                 self.down(life)
+                self._keep(posts)
                 return
             except Exception as error:
                 self._fail(batch, items, error)
                 if not posts or not self._pause(life, pause):
+                    self._keep(posts)
                     return
                 # The rest of the batch, under its number: the node may have it already.
                 batch.clear()
@@ -413,6 +415,12 @@ class Link:
         """Wait; return False as soon as the life has ended, or the link is closed."""
         with self.change:
             return not self.change.wait_for(lambda: self.life is not life, seconds)
+
+    def _keep(self, posts: list[tuple[Any, ...]]) -> None:
+        """Leave to the node's next life what one that has ended may not have done."""
+        with self.change:
+            if self.lost is None:
+                self._posts.extendleft(reversed(lasting(posts)))
 
     def _sent(self, batch: list[Any], items: list[Any], refused: list[int]) -> None:
         """Keep what had no room; stop the actors that are to stop."""

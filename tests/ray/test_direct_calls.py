@@ -220,11 +220,31 @@ def test_a_batch_that_always_fails_ends_with_its_node_or_its_link(
     assert tried.wait(30)
     if end == "death":
         carrier.kill("node1")
-        assert other.ask("y").result(30) == 1  # of its next life
+        assert ref.join(30)  # in the node's next life
+        assert other.ask("y").result(30) == 1
     else:
         cluster.close(0.1)
         pump.join(30)
         assert not pump.is_alive()
+
+
+def test_a_stop_that_is_on_its_way_when_the_node_ends_reaches_its_next_life(
+    made: tuple[Cluster, Direct], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, carrier = made
+    ref = cluster.spawn(Log, node=1)
+    assert ref.ask("x").result(30) == 1
+    link = cluster._peer.link("node1")
+    first, make = link.life, link.calls.make
+
+    def broken(life: Any, method: str, *args: Any) -> Any:
+        if method == "deliver" and life is first:
+            carrier.kill("node1")
+        return make(life, method, *args)
+
+    monkeypatch.setattr(link.calls, "make", broken)
+    ref.kill()
+    assert ref.join(30)
 
 
 def test_without_a_connection_the_engine_calls(made: tuple[Cluster, Direct], monkeypatch: pytest.MonkeyPatch) -> None:
