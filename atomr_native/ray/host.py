@@ -158,14 +158,18 @@ class Host:
             if batch > session.batch:
                 session.refused = self._put_all(session, items, asked)
                 session.batch = batch
-                for post in posts:
-                    self._operate(session, *post)
+                session.undone += posts
+            self._operate_all(session)
             refused = session.refused
         return refused, session.linger(asked, acked, _LINGER)
 
     def collect(self, link: str, acked: int, seconds: float) -> list[Any]:
         """Wait for reports, and return those after number `acked`."""
-        return self.session(link).collect(acked, seconds)
+        session = self.session(link)
+        if session.undone:
+            with session.delivering:
+                self._operate_all(session)
+        return session.collect(acked, seconds)
 
     def control(self, link: str, number: int, data: bytes, blob: Any) -> tuple[bool, bytes, Any]:
         """Run an operation once, also if its call comes again; return (whether it succeeded, value, bytes)."""
@@ -234,6 +238,16 @@ class Host:
                 error = refused
         session.report("failed", number, pack_error(error, self.peer, key))
 
+    def _operate_all(self, session: Session) -> None:
+        """Do what came besides messages, each by itself; what fails is done at the link's next call."""
+        for post in list(session.undone):
+            try:
+                self._operate(session, *post)
+            except Exception:
+                _log.exception("%r of another process failed; it is done later", post)
+            else:
+                session.undone.remove(post)
+
     def _operate(self, session: Session, name: str, subject: Any, option: Any = None) -> None:
         if name == "release":
             self.arrays.release(subject, session.link)
@@ -249,11 +263,11 @@ class Host:
         cell = self.cell(subject)
         if name == "watch":
             if subject not in session.watched:
-                session.watched.add(subject)
                 if cell is None:
                     session.report("ended", subject, None)
                 else:
                     cell.ended.add_done_callback(lambda _: self._ended(session, subject, cell))
+                session.watched.add(subject)
         elif name == "begin":
             if cell is None:
                 session.report("began", subject, pack_error(ActorStopped("the actor has stopped"), self.peer, subject))

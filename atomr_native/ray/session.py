@@ -25,6 +25,7 @@ class Session:
         self.delivering = threading.Lock()
         self.batch = 0
         self.refused: list[int] = []
+        self.undone: list[tuple[Any, ...]] = []  # what came besides messages, and is left to do
         self.watched: set[str] = set()
         self.undo: list[Callable[[], object]] = []  # ends of the watches of devices
         self._change = threading.Condition()

@@ -282,3 +282,41 @@ class Counts(an.Actor):
         with lock:
             run[message] = run.get(message, 0) + 1
         return message
+
+
+@pytest.mark.parametrize("call", ["deliver", "collect"])
+def test_what_a_node_fails_to_do_does_not_stop_the_rest_and_is_done_later(
+    clusters: Make, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    cluster, _ = clusters()
+    ref = cluster.spawn(Log, node=1)
+    assert ref.ask("x").result(30) == 1
+    host = cluster._peer.link("node1").life.handle.host
+    array = host.system.device("host").put([1.0])
+    ident = host.arrays.add(array, "other")
+    begun: list[str] = []
+    failures = [RuntimeError("can't start new thread")] * 2
+    start = threading.Thread.start
+
+    def scarce(thread: threading.Thread) -> None:
+        if thread.name == "atomr_native-watch":
+            if failures:
+                raise failures.pop()
+            begun.append(thread.name)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", scarce)
+    posts = [("watch_device", "host"), ("stop", ref.cell.key, False), ("release", ident)]
+    refused, _ = host.deliver("other", 1, 0, [], posts)
+    assert (refused, begun) == ([], [])
+    assert ref.join(30)
+    with pytest.raises(an.GpuRefStale):
+        host.arrays.find(ident)
+    for _ in range(3):
+        if call == "deliver":
+            host.deliver("other", 1, 0, [], posts)  # the same one, which has come before
+        else:
+            host.collect("other", 0, 0.0)
+    assert len(begun) == 1
+    assert not failures
+    host.bye("other")
