@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import logging
-import resource
+import errno
 import socket
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from actions import eventually
@@ -78,23 +78,22 @@ def test_the_end_of_one_is_the_end_of_all(processes: list[Process], gone: int) -
             assert each.has(rank, untouched) == (rank in mine)
 
 
-def test_a_hub_without_descriptors_serves_later(processes: list[Process], caplog: pytest.LogCaptureFixture) -> None:
-    """An accept that waits has a descriptor already; so the second connection is the first that gets none."""
-    caplog.set_level(logging.DEBUG, logger="atomr_native.ray")
-    meet = processes[0].relay.listen("127.0.0.1")
-    waiting = [socket.socket(socket.AF_INET) for _ in range(2)]
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
-        for made in waiting:
-            made.connect((meet.host, meet.port))
-        eventually(lambda: "connects to a communicator waits" in caplog.text)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    for made in waiting:
-        made.settimeout(30)
+def test_a_hub_without_descriptors_serves_later(processes: list[Process], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit of a process would fail the calls of its other threads, too: only this accept has none."""
+    left = [OSError(errno.EMFILE, "too many open files")] * 2
+
+    class Scarce(socket.socket):
+        def accept(self) -> tuple[socket.socket, Any]:
+            if left:
+                raise left.pop()
+            return super().accept()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(socket, "socket", Scarce)
+        meet = processes[0].relay.listen("127.0.0.1")
+    with socket.create_connection((meet.host, meet.port), 30) as made:
         assert Channel(made).greet(meet.secret, first=True)
-        made.close()
+    assert not left
 
 
 def test_a_hub_without_threads_refuses_and_serves_later(
