@@ -107,7 +107,7 @@ class RemoteCell(Refusal, CellBase):
 
     def enqueue_system(self, message: tuple[Any, ...]) -> bool:
         """Register or remove a watcher; other operations are the node's."""
-        with self.link.change:
+        with self.link.lock:
             if self.state == "stopped":
                 return False
             if message[0] == "watch":
@@ -130,7 +130,7 @@ class RemoteCell(Refusal, CellBase):
 
     def ends(self, error: BaseException | None) -> None:
         """Note that it has stopped for good, and tell its watchers."""
-        with self.link.change:
+        with self.link.lock:
             if self.state == "stopped":
                 return
             self.state = "stopped"

@@ -17,6 +17,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from .._lib.actor_cell import Envelope
+from .._lib.guard import Lock, shielded_service
 from ..actors.answer import bare
 from ..errors import AtomrError, InvalidRequest, LibraryError, NodeLost
 from .calls import Calls, Life, lasting
@@ -48,7 +49,10 @@ class Link:
 
     def __init__(self, peer: Peer, node: str) -> None:
         self.peer, self.node = peer, node
-        self.change = threading.Condition()  # guards everything here; reentrant, since finalizers post
+        #: Guards everything here; reentrant, since finalizers post.  An interrupt at the beginning of a block of the
+        #: condition, which is Python, would keep it for ever.
+        self.lock = threading.RLock()
+        self.change = threading.Condition(self.lock)
         self.life: Life | None = None
         self.lost: NodeLost | None = None
         self.cells: weakref.WeakValueDictionary[str, RemoteCell] = weakref.WeakValueDictionary()
@@ -63,20 +67,21 @@ class Link:
         self._events = threading.RLock()
         self._closed = False
         self._busy = False
+        self._beginning = Lock()
         self._threads: list[threading.Thread] = []
 
     # ---- from any thread
 
     def notify(self, cell: RemoteCell) -> None:
         """Have the messages of an actor sent."""
-        with self.change:
+        with self.lock:
             self._ready[cell] = None
             self._start()
             self.change.notify_all()
 
     def know(self, cell: RemoteCell) -> None:
         """Have the node report the end of an actor; keep its cell while it is watched."""
-        with self.change:
+        with self.lock:
             if cell.watchers:
                 self._watched[cell.key] = cell
             else:
@@ -91,7 +96,7 @@ class Link:
 
     def watch_device(self, name: str) -> DeviceLife:
         """Return the callbacks of a device of the node, which reports its restarts from now on."""
-        with self.change:
+        with self.lock:
             found = self._devices.get(name)
             if found is not None:
                 return found
@@ -105,7 +110,7 @@ class Link:
 
     def post(self, operation: tuple[Any, ...]) -> None:
         """Have the node do something without a result."""
-        with self.change:
+        with self.lock:
             if self.lost is None and not self._closed:
                 self._posts.append(operation)
                 self._start()
@@ -123,7 +128,7 @@ class Link:
         """
         packed = pack((name, args), self.peer)
         life = self.connect(self.peer.tree.timeout)
-        with self.change:
+        with self.lock:
             number = next(self._numbers)
         while True:
             try:
@@ -176,7 +181,7 @@ class Link:
         end = None if timeout is None else time.monotonic() + timeout
         after = 0
         while True:
-            with self.change:
+            with self.lock:
                 if self.life is not None:
                     return self.life
                 if self.lost is not None:
@@ -200,7 +205,7 @@ class Link:
 
     def flush(self, deadline: float) -> None:
         """Wait until what was sent here has left, or the deadline is over."""
-        with self.change:
+        with self.lock:
             while (self._ready or self._posts or self._busy) and self.lost is None and not self._closed:
                 left = deadline - time.monotonic()
                 if left <= 0:
@@ -222,7 +227,7 @@ class Link:
 
     def close(self) -> None:
         """End the threads; messages that have not left fail."""
-        with self.change:
+        with self.lock:
             life, already, self._closed = self.life, self._closed, True
             threads = list(self._threads)
             self.change.notify_all()
@@ -239,7 +244,7 @@ class Link:
     # ---- lives
 
     def _open(self, life: Life) -> None:
-        with self.change:
+        with self.lock:
             if self.life is not None or self.lost is not None or life.incarnation <= self._last:
                 return
             self.life, self._last = life, life.incarnation
@@ -254,7 +259,7 @@ class Link:
 
     def down(self, life: Life) -> None:
         """Note the end of a life: what was on its way is answered."""
-        with self.change:
+        with self.lock:
             if self.life is not life:
                 return
             self.life = None
@@ -272,7 +277,7 @@ class Link:
             cell.ends(self._lost_error(False))
 
     def _lose(self, why: str) -> None:
-        with self.change:
+        with self.lock:
             if self.lost is not None:
                 return
             self.lost = NodeLost(f"{self.node} is lost: {why}", self.node)
@@ -305,11 +310,17 @@ class Link:
     # ---- the threads
 
     def _start(self) -> None:
-        if not self._threads and not self._closed:
-            for body, name in ((self._pump, "send"), (self._collect, "collect")):
+        if len(self._threads) < 2 and not self._closed and not self._beginning.locked():
+            self._begin()
+
+    @shielded_service
+    def _begin(self) -> None:
+        """Start the threads, each once."""
+        with self._beginning:
+            for body, name in ((self._pump, "send"), (self._collect, "collect"))[len(self._threads) :]:
                 thread = threading.Thread(target=body, name=f"atomr_native-{name}-{self.node}", daemon=True)
-                self._threads.append(thread)
                 thread.start()
+                self._threads.append(thread)
 
     def _pump(self) -> None:
         while True:
@@ -317,7 +328,7 @@ class Link:
                 self.connect()
             except AtomrError:
                 return
-            with self.change:
+            with self.lock:
                 while self.life is not None and not self._closed and not self._posts:
                     now = time.monotonic()
                     pauses = [cell.retry_at - now for cell in self._ready]
@@ -336,7 +347,7 @@ class Link:
                 self._send(life, batch, posts)
             finally:
                 del batch, posts  # which hold arrays of others
-                with self.change:
+                with self.lock:
                     self._busy = False
                     self.change.notify_all()
 
@@ -394,7 +405,7 @@ class Link:
         number = 0
         packed = envelope.message
         if envelope.answer is not None:
-            with self.change:
+            with self.lock:
                 number = next(self._numbers)
                 self._asks[number] = (envelope.answer, cell, packed)
                 cell.asked += 1
@@ -404,7 +415,7 @@ class Link:
         """Answer the messages of a batch with an unknown error."""
         _log.exception("a batch of %d messages to %s failed", len(batch), self.node)
         failure = LibraryError("ray", 0, type(error).__name__, f"messages to {self.node}", str(error))
-        with self.change:
+        with self.lock:
             for cell, item in zip((cell for cell, _ in batch), items, strict=True):
                 if self._asks.pop(item[3], None) is not None:
                     cell.asked -= 1
@@ -413,18 +424,18 @@ class Link:
 
     def _pause(self, life: Life, seconds: float) -> bool:
         """Wait; return False as soon as the life has ended, or the link is closed."""
-        with self.change:
+        with self.lock:
             return not self.change.wait_for(lambda: self.life is not life, seconds)
 
     def _keep(self, posts: list[tuple[Any, ...]]) -> None:
         """Leave to the node's next life what one that has ended may not have done."""
-        with self.change:
+        with self.lock:
             if self.lost is None:
                 self._posts.extendleft(reversed(lasting(posts)))
 
     def _sent(self, batch: list[Any], items: list[Any], refused: list[int]) -> None:
         """Keep what had no room; stop the actors that are to stop."""
-        with self.change:
+        with self.lock:
             for at in reversed(refused):
                 cell, envelope = batch[at]
                 if self._asks.pop(items[at][3], None) is not None:
@@ -445,7 +456,7 @@ class Link:
 
     def _collect(self) -> None:
         while True:
-            with self.change:
+            with self.lock:
                 while self.life is None and self.lost is None and not self._closed:
                     self.change.wait()
                 if self._closed or self.lost is not None:
@@ -485,7 +496,7 @@ class Link:
             if device is not None:
                 device.report(life.incarnation, value)
         elif kind in ("answered", "failed"):
-            with self.change:
+            with self.lock:
                 found = self._asks.pop(name, None)
                 if found is not None:
                     found[1].asked -= 1

@@ -138,7 +138,7 @@ class Peer:
         if cell is not None:
             return cell.ref
         link = self.link(node)
-        with link.change:
+        with link.lock:
             found = link.cells.get(key)
             if found is None:
                 found = RemoteCell(

@@ -185,7 +185,7 @@ def test_a_batch_that_fails_by_an_unknown_error_loses_its_messages_only(
 
     monkeypatch.setattr(Host, "_operate", noted)
     monkeypatch.setattr(link.calls, "make", broken)
-    with link.change:  # so that one batch has all of them
+    with link.lock:  # so that one batch has all of them
         answers = [other.ask(number) for number in range(messages)]
         ref.cell.stop(drain=False)
     assert ref.join(30)

@@ -1,0 +1,74 @@
+"""Interrupts of threads that send messages to other nodes, and failures to start the threads of a link."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from actions import eventually
+from cluster_actors import Log
+from interrupts import at_each_check
+
+from atomr_native.ray import Cluster
+from atomr_native.ray.link import Link
+
+
+@pytest.mark.parametrize("part", ["/threading.py", "atomr_native/ray"])
+@pytest.mark.parametrize("name", ["tell", "ask", "kill", "begun"])
+def test_an_interrupted_call_leaves_the_link_usable(cluster: Cluster, part: str, name: str) -> None:
+    other = cluster.spawn(Log, node=1)
+    assert other.ask("x").result(30) == 1
+    refs = [cluster.spawn(Log, node=1) for _ in range(100)]
+    calls: dict[str, Callable[[], object]] = {
+        "tell": lambda: other.tell("y"),
+        "ask": lambda: other.ask("y"),
+        "kill": lambda: refs.pop().kill(),
+        "begun": lambda: refs.pop().cell.begun,
+    }
+    interrupts = 0
+    for _ in at_each_check(part, calls[name]):
+        interrupts += 1
+        assert other.ask("z").result(30) > 1
+    assert interrupts
+    assert refs
+
+
+def test_an_interrupted_start_of_a_link_leaves_its_two_threads(cluster: Cluster) -> None:
+    links = [Link(cluster._peer, "node1") for _ in range(100)]
+    interrupts = 0
+    for part in ("/threading.py", "atomr_native/ray/link.py"):
+        link = links.pop()
+        for _ in at_each_check(part, lambda: link.post(("end_span", ("none", 1)))):  # noqa: B023 - called at once
+            interrupts += 1
+            link.post(("end_span", ("none", 2)))
+            eventually(lambda: len(link._threads) == 2)  # noqa: B023
+            eventually(lambda: not link._posts)  # noqa: B023
+            assert all(thread.is_alive() for thread in link._threads)
+            link.close()
+            link = links.pop()
+        link.close()
+    assert interrupts
+
+
+@pytest.mark.parametrize("which", ["send", "collect"])
+def test_a_link_whose_threads_do_not_start_starts_them_later(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    link = Link(cluster._peer, "node1")
+    start, begun = threading.Thread.start, list[str]()
+
+    def scarce(thread: threading.Thread) -> None:
+        if thread.name == f"atomr_native-{which}-node1" and which not in begun:
+            begun.append(which)
+            raise RuntimeError("can't start new thread")
+        begun.append(thread.name)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", scarce)
+    with pytest.raises(RuntimeError, match="can't start"):
+        link.post(("end_span", ("none", 1)))
+    link.post(("end_span", ("none", 2)))
+    eventually(lambda: not link._posts)
+    assert sorted(begun) == sorted([which, "atomr_native-collect-node1", "atomr_native-send-node1"])
+    link.close()
