@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from .._lib.guard import Lock
 from ..errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["acting_as", "add", "all_peers", "current", "joiner", "remove"]
 
-_lock = threading.Lock()
+_lock = Lock()
 _peers: dict[str, list[Peer]] = {}
 _here = threading.local()
 #: Finds the cluster of a name in a process that has not joined it; set by the implementation on Ray.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from .._lib.guard import Lock
 from .._support.checks import as_integer, check_choice, is_integer, is_real
 from .._support.timeouts import seconds_of
 from ..actors._family import check_constructor
@@ -134,7 +134,7 @@ class Cluster:
             chosen.setdefault("memory_limit", {"host": memory * 4 // 5})
         self._system = System(**{**chosen, "standby": "off", "observe": False})
         self.name = name or f"cluster-{os.urandom(6).hex()}"
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._closed = False
         self._closers: list[Callable[[], object]] = []
         names = {f"node{number}": gpus for number in range(count)}
@@ -190,7 +190,7 @@ class Cluster:
 
     def _join(self, peer: Peer) -> None:
         self.name, self._system, self._peer, self._carrier = peer.cluster, peer.system, peer, peer.carrier
-        self._lock, self._closed, self._closers = threading.Lock(), False, []
+        self._lock, self._closed, self._closers = Lock(), False, []
         self._nodes = None  # they are another process's
 
     # ---- as a System

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from .._lib.guard import Lock
 from .._support.checks import is_integer, is_real
 from ..actors.actor import Actor
 from ..arrays.gpu_ref import GpuRef
@@ -41,7 +41,7 @@ class Rank:
     """What a process knows of one of its ranks: shared by all copies of the communicator there."""
 
     def __init__(self, peer: Peer) -> None:
-        self.lock = threading.Lock()
+        self.lock = Lock()
         self.seat: ActorRef = peer.tree.top().family.spawn(_Seat, (), {}, None, None, None).ref
         self.stamp: Stamp | None = None
         self.by_host: Stamp | None = None  # the generation in which ranks have found that NCCL does not connect them

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
+from .._lib.guard import Lock
+
 __all__ = ["Events"]
 
 _log = logging.getLogger("atomr_native.ray")
@@ -17,7 +19,7 @@ class Events:
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
 

@@ -10,6 +10,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from .._lib.actor_cell import NO_ROOM, PUT, Envelope
+from .._lib.guard import Lock
 from .._support.error_text import error_text
 from ..actors.answer import Answer, bare, open_answer
 from ..dtypes import dtype_name
@@ -60,7 +61,7 @@ class Host:
             state_of(self.system).see_all_gpus(place.gpus)
             meet_at(state_of(self.system).environment, carrier.address())
         self.arrays = Exports()
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._sessions: dict[str, Session] = {}
         self._top: dict[str, Cell] = {}
         self._others: weakref.WeakValueDictionary[str, Cell] = weakref.WeakValueDictionary()

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from .._lib.guard import Lock
 from .._support.checks import is_real
 from ..errors import InvalidRequest
 from .carrier import Carrier, NodeDied, NodeUnavailable, Place
@@ -27,7 +28,7 @@ class _Node:
         self.place = place
         self.host: Host | None = None
         self.dead = threading.Event()
-        self.lock = threading.Lock()
+        self.lock = Lock()
         self.watchers: list[Callable[[], object]] = []
 
 
@@ -65,7 +66,7 @@ class InProcess(Carrier):
         self._nodes: list[_Node] = []
         self.deepest = 0  # most calls of links that were open at once
         self._open = 0
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def prepare(self, nodes: dict[str, int]) -> None:
         """Make the directory."""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from .._lib.guard import Lock
 from .._lib.seats import Page
 from .._lib.sender import Sequence as Count
 from .._lib.sender import send_ranks
@@ -200,7 +201,7 @@ class Spans:
     """The spans of a process, by the stamp of their generation."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._spans: dict[tuple[str, int], Span] = {}
         self.traffic = Traffic()
 

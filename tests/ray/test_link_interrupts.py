@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from actions import eventually
 from cluster_actors import Log
 from interrupts import at_each_check
 
-from atomr_native.ray import Cluster
+import atomr_native as an
+from atomr_native.ray import Cluster, _peers
 from atomr_native.ray.link import Link
 
 
@@ -72,3 +75,43 @@ def test_a_link_whose_threads_do_not_start_starts_them_later(
     eventually(lambda: not link._posts)
     assert sorted(begun) == sorted([which, "atomr_native-collect-node1", "atomr_native-send-node1"])
     link.close()
+
+
+class _Nested(an.Actor):
+    """Makes calls under the locks of its node, as callbacks of the garbage collector do."""
+
+    def receive(self, comm: Any) -> list[str]:
+        host = comm._peer.host
+        rank = comm._peer.rank((comm._meeting.path, 0))
+        child = self.context.spawn(Log)
+        span = (("none", 1), None, (), {})
+        refused: list[str] = []
+        for name, lock, call in (
+            ("communicator", rank.lock, comm.barrier),
+            ("host", host._lock, lambda: pickle.dumps(child)),
+            ("spans", comm._peer.spans._lock, lambda: comm._peer.spans.open(*span)),
+        ):
+            with lock:
+                try:
+                    call()
+                except an.NestedCall:
+                    refused.append(name)
+        comm.barrier()
+        pickle.dumps(child)
+        return refused
+
+
+def test_callbacks_inside_of_a_lock_are_refused(cluster: Cluster) -> None:
+    """They would wait for their own thread."""
+    comm = cluster.communicator(["node0/host"])
+    assert cluster.spawn(_Nested, node=0).ask(comm).result(30) == ["communicator", "host", "spans"]
+    events = cluster._peer.events
+    for lock, call in (
+        (_peers._lock, lambda: Cluster.join(cluster.name)),
+        (events._lock, lambda: events.post(cluster.stats)),
+        (cluster._carrier._lock, cluster.stats),
+        (cluster._lock, cluster.close),
+    ):
+        with lock, pytest.raises(an.NestedCall):
+            call()
+    assert Cluster.join(cluster.name).stats()
