@@ -32,19 +32,20 @@ class Directory:
     """
 
     def __init__(self, nodes: dict[str, int]) -> None:
-        self._change = threading.Condition()
+        self._lock = threading.RLock()  # and not that of the condition: see `Link.lock`
+        self._change = threading.Condition(self._lock)
         self._nodes = {name: _Entry(gpus) for name, gpus in nodes.items()}
         self._keys = itertools.count(1)
         self._turn = itertools.count()
 
     def nodes(self) -> dict[str, tuple[str, int, int]]:
         """Return the state, the number of lives and the number of GPUs of each node."""
-        with self._change:
+        with self._lock:
             return {name: (each.state, each.incarnation, each.gpus) for name, each in self._nodes.items()}
 
     def begin(self, node: str) -> int:
         """Begin a new life of a node; return its number, from 1."""
-        with self._change:
+        with self._lock:
             entry = self._nodes[node]
             entry.incarnation += 1
             entry.state, entry.handle = DOWN, None
@@ -52,7 +53,7 @@ class Directory:
 
     def publish(self, node: str, state: str, incarnation: int, handle: Any = None) -> None:
         """Publish the state of a node's life; those that wait for it go on."""
-        with self._change:
+        with self._lock:
             entry = self._nodes[node]
             if entry.incarnation == incarnation and entry.state != LOST:
                 entry.state, entry.handle = state, handle
@@ -62,7 +63,7 @@ class Directory:
 
     def lose(self, node: str) -> None:
         """Publish that a node will not come back."""
-        with self._change:
+        with self._lock:
             self._nodes[node].state, self._nodes[node].handle = LOST, None
             self._nodes[node].records.clear()
             self._change.notify_all()
@@ -70,7 +71,7 @@ class Directory:
     def wait(self, node: str, after: int, seconds: float) -> tuple[str, int, Any]:
         """Return (state, incarnation, handle) of a node, once it is up in a life later than `after`, or lost."""
         end = time.monotonic() + seconds
-        with self._change:
+        with self._lock:
             entry = self._nodes[node]
             while not (entry.state == LOST or (entry.state == UP and entry.incarnation > after)):
                 left = end - time.monotonic()
@@ -91,16 +92,16 @@ class Directory:
 
     def record(self, node: str, key: str, data: bytes) -> None:
         """Keep what it takes to spawn an actor."""
-        with self._change:
+        with self._lock:
             if self._nodes[node].state != LOST:
                 self._nodes[node].records[key] = data
 
     def forget(self, node: str, key: str) -> None:
         """Forget an actor that has stopped for good.  Idempotent."""
-        with self._change:
+        with self._lock:
             self._nodes[node].records.pop(key, None)
 
     def records(self, node: str) -> dict[str, bytes]:
         """Return the actors of a node, in the order in which they were spawned."""
-        with self._change:
+        with self._lock:
             return dict(self._nodes[node].records)

@@ -28,7 +28,8 @@ class Session:
         self.undone: list[tuple[Any, ...]] = []  # what came besides messages, and is left to do
         self.watched: set[str] = set()
         self.undo: list[Callable[[], object]] = []  # ends of the watches of devices
-        self._change = threading.Condition()
+        self._lock = threading.RLock()  # and not that of the condition: see `Link.lock`
+        self._change = threading.Condition(self._lock)
         self._reports: deque[tuple[int, str, Any, Packed | None]] = deque()
         self._last = 0
         self._answered: set[int] = set()  # asks of batches that linger
@@ -38,7 +39,7 @@ class Session:
 
     def report(self, kind: str, name: Any, packed: Packed | None) -> None:
         """Add a report: an answer, or the end of an actor."""
-        with self._change:
+        with self._lock:
             if self._closed:
                 return
             self._last += 1
@@ -49,7 +50,7 @@ class Session:
 
     def linger(self, asked: set[int], acked: int, seconds: float) -> list[Any]:
         """Wait briefly for the answers to some asks; return the reports after number `acked`."""
-        with self._change:
+        with self._lock:
             if asked:
                 self._lingering += 1
                 try:
@@ -63,7 +64,7 @@ class Session:
 
     def collect(self, acked: int, seconds: float) -> list[Any]:
         """Wait for reports; return those after number `acked`."""
-        with self._change:
+        with self._lock:
             self._change.wait_for(lambda: self._closed or (self._last > acked and not self._lingering), seconds)
             return self._after(acked)
 
@@ -74,7 +75,7 @@ class Session:
 
     def outcome(self, number: int) -> tuple[Future[tuple[bool, bytes, Any]], bool]:
         """Return the result of an operation, and whether this call is to run it."""
-        with self._change:
+        with self._lock:
             found = self._results.get(number)
             if found is not None:
                 return found, False
@@ -86,7 +87,7 @@ class Session:
 
     def close(self) -> None:
         """End the waits."""
-        with self._change:
+        with self._lock:
             self._closed = True
             self._reports.clear()
             undo, self.undo = self.undo, []

@@ -82,7 +82,8 @@ class Span:
         page = Page([f"rank {number}" for number in range(self.size)])
         self._number = self._registry.seat(page, devices)
         self._count = Count()
-        self._change = threading.Condition()
+        self._lock = threading.RLock()  # and not that of the condition: see `Link.lock`
+        self._change = threading.Condition(self._lock)
         self._parts: dict[int, dict[int, Part]] = {}
         self._replies: dict[int, dict[int, Reply] | AtomrError] = {}
         self._plans: dict[tuple[int, PlanSpec[Any]], Plan] = {}  # the one that was used last is the last
@@ -115,7 +116,7 @@ class Span:
         scalars = ("int64", "int64", *(("float64",) if scaled else ()))
         attributes = CollectiveAttributes(self._number, rank, self.size, (step,))
         spec = PlanSpec(f"collective.{kind}", tuple(operands), scalars, attributes)
-        with self._change:
+        with self._lock:
             found = self._plans.pop((rank, spec), None)
             if found is None:
                 names = ("meeting", "sequence", *(("factor",) if scaled else ()))
@@ -138,7 +139,7 @@ class Span:
         AtomrError
             If the message cannot be sent.
         """
-        with self._change:
+        with self._lock:
             parts = self._parts.setdefault(call, {})
             parts[rank] = part
             if len(parts) == len(self.devices) and not self._over:
@@ -171,7 +172,7 @@ class Span:
         self.relay.close()
 
     def _end(self) -> None:
-        with self._change:
+        with self._lock:
             self._over = True
             self._change.notify_all()
         self._told()
@@ -180,7 +181,7 @@ class Span:
     def _forget(self) -> None:
         """Have the workers forget the communicator, once its messages are over."""
         deadline = time.monotonic() + _CLOSE_S
-        with self._change:
+        with self._lock:
             plans = list(self._last.values())
         try:
             over = all(

@@ -1,4 +1,4 @@
-"""Interrupts of threads that send messages to other nodes, and failures to start the threads of a link."""
+"""Interrupts and nested calls of threads that call other nodes, and threads of a link that do not start."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from interrupts import at_each_check
 
 import atomr_native as an
 from atomr_native.ray import Cluster, _peers
+from atomr_native.ray.directory import Directory
 from atomr_native.ray.link import Link
+from atomr_native.ray.session import Session
+from atomr_native.ray.traffic import Traffic
 
 
 @pytest.mark.parametrize("part", ["/threading.py", "atomr_native/ray"])
@@ -75,6 +78,35 @@ def test_a_link_whose_threads_do_not_start_starts_them_later(
     eventually(lambda: not link._posts)
     assert sorted(begun) == sorted([which, "atomr_native-collect-node1", "atomr_native-send-node1"])
     link.close()
+
+
+@pytest.mark.parametrize("name", ["directory", "session", "traffic"])
+def test_an_interrupted_call_keeps_no_lock_of_a_condition(name: str) -> None:
+    directory, session, traffic = Directory({"node0": 0}), Session("link"), Traffic()
+
+    def collective() -> None:
+        with traffic.collective():
+            pass
+
+    def transfer() -> None:
+        assert traffic.begin(30)
+        traffic.end()
+
+    call: Callable[[], object]
+    other: Callable[[], object]
+    call, other = {
+        "directory": (lambda: directory.publish("node0", "up", 0), directory.nodes),
+        "session": (lambda: session.report("ended", "a", None), lambda: session.collect(0, 30)),
+        "traffic": (collective, transfer),
+    }[name]
+    interrupts = 0
+    for _ in at_each_check("/threading.py", call):
+        interrupts += 1
+        thread = threading.Thread(target=other, daemon=True)
+        thread.start()
+        thread.join(30)
+        assert not thread.is_alive()
+    assert interrupts
 
 
 class _Nested(an.Actor):
