@@ -6,7 +6,7 @@
 #include "cuda/cuda_backend.h"
 #include "runtime/shm.h"
 
-enum { CONTROL = 0, LANE = 5, QUEUE = 64, LATE_US = 300 };
+enum { CONTROL = 0, LANE = 5, QUEUE = 64, LATE_US = 300, LAUNCH_FAILED = 719 /* which is sticky */ };
 
 /* ---- a driver whose one thread writes values late; a stream is a number */
 
@@ -217,14 +217,48 @@ static void test_a_faulted_device_is_not_waited_for(void) {
     rig r = begin();
     hold(1);
     CHECK_EQ(r.backend.probe(r.backend.self), 0);
-    fault = CUDA_ERROR_UNKNOWN;
+    fault = LAUNCH_FAILED;
     queries = 0;
     CHECK_EQ(atomr_cuda_unregister(r.cuda), 1);
-    CHECK_EQ(atomr_cuda_error(r.cuda), CUDA_ERROR_UNKNOWN);
+    CHECK_EQ(atomr_cuda_error(r.cuda), LAUNCH_FAILED);
     CHECK(queries == 1 && unregistered == 0);
     atomr_cuda_close(r.cuda);
     CHECK(destroyed == 0 && released == 0);
     end(&r);
+    free(r.w);
+}
+
+/* An error that a call had is the device's from then on, but what was queued before goes on. */
+static void test_a_device_is_waited_for_after_an_error_of_a_call(void) {
+    rig r = begin();
+    for (uint64_t i = 1; i <= 5; i++)
+        CHECK_EQ(r.backend.signal(r.backend.self, LANE, i, &atomr_wlane_at(r.w, LANE)->completed), 0);
+    fault = CUDA_ERROR_OUT_OF_MEMORY;
+    CHECK_EQ(r.backend.check(r.backend.self), CUDA_ERROR_OUT_OF_MEMORY);
+    fault = CUDA_SUCCESS;
+    CHECK_EQ(atomr_cuda_unregister(r.cuda), 1);
+    CHECK_EQ(atomic_load(&atomr_wlane_at(r.w, LANE)->completed), 5);
+    free(r.w);
+    CHECK_EQ(unregistered, 1);
+    CHECK_EQ(atomr_cuda_error(r.cuda), CUDA_ERROR_OUT_OF_MEMORY);
+    atomr_cuda_close(r.cuda);
+    end(&r);
+}
+
+/* Of a device that does not say whether it rests, nothing is taken. */
+static void test_a_device_that_cannot_be_asked_keeps_its_memory(void) {
+    rig r = begin();
+    hold(1);
+    CHECK_EQ(r.backend.probe(r.backend.self), 0);
+    fault = CUDA_ERROR_OUT_OF_MEMORY;
+    queries = 0;
+    CHECK_EQ(atomr_cuda_unregister(r.cuda), 0);
+    CHECK(queries == 1 && unregistered == 0);
+    fault = CUDA_SUCCESS;
+    atomr_cuda_close(r.cuda);
+    CHECK(destroyed == 0 && released == 0);
+    end(&r);
+    CHECK_EQ(atomic_load(&((atomr_wheader *)r.w)->beat), 1);
     free(r.w);
 }
 
@@ -254,6 +288,8 @@ int main(int argc, char **argv) {
     RUN(test_a_completion_is_waited_for);
     RUN(test_a_device_that_does_not_come_to_rest_keeps_its_memory);
     RUN(test_a_faulted_device_is_not_waited_for);
+    RUN(test_a_device_is_waited_for_after_an_error_of_a_call);
+    RUN(test_a_device_that_cannot_be_asked_keeps_its_memory);
     RUN(test_signs_of_life_that_two_threads_ask_for);
     return check_end(argc, argv);
 }
