@@ -262,19 +262,31 @@ static void test_a_device_that_cannot_be_asked_keeps_its_memory(void) {
     free(r.w);
 }
 
-static void *probe_often(void *argument) {
+static unsigned written(void) {
+    pthread_mutex_lock(&lock);
+    const unsigned n = given;
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+
+static _Atomic int beaten; /* the last sign of life that is waited for is there */
+
+static void *probe_on(void *argument) {
     const rig *r = argument;
-    for (int i = 0; i < 300; i++) CHECK_EQ(r->backend.probe(r->backend.self), 0);
+    while (!atomic_load(&beaten)) CHECK_EQ(r->backend.probe(r->backend.self), 0);
     return NULL;
 }
 
-/* Who waits for a sign of life finds it, although the completer asks for others meanwhile. */
+/* Who waits for a sign of life finds it, although the completer asks for others all the while. */
 static void test_signs_of_life_that_two_threads_ask_for(void) {
+    enum { BEATS = 100, PROBES = 20 };
     rig r = begin();
     pthread_t thread;
     dawdles = 1;
-    CHECK_EQ(pthread_create(&thread, NULL, probe_often, &r), 0);
-    for (int i = 0; i < 100; i++) CHECK_EQ(atomr_cuda_beat(r.cuda), CUDA_SUCCESS);
+    atomic_store(&beaten, 0);
+    CHECK_EQ(pthread_create(&thread, NULL, probe_on, &r), 0);
+    for (unsigned n = 0; n < BEATS || written() < n + PROBES; n++) CHECK_EQ(atomr_cuda_beat(r.cuda), CUDA_SUCCESS);
+    atomic_store(&beaten, 1);
     CHECK_EQ(pthread_join(thread, NULL), 0);
     dawdles = 0;
     CHECK_EQ(atomr_cuda_unregister(r.cuda), 1);
