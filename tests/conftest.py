@@ -31,6 +31,7 @@ from left_out import LeftOut
 from placements import ENGINES, OPTIONS, PROCESSES, Placement
 
 import atomr_native as an
+from atomr_native._lib.sender import STAGING
 from atomr_native.compile import nvrtc
 from atomr_native.memory import growth
 from atomr_native.system import has_gpu
@@ -65,7 +66,7 @@ STARTED = (
     "runtime/test_start_imports.py", "runtime/test_worker_process.py",
 )  # fmt: skip
 #: Folders of tests where the size of segments matters.
-OF_MEMORY = ("memory/", "plans/", "runtime/")
+OF_MEMORY = ("memory/", "runtime/")
 #: Name of the plugin that says which tests were left out.
 LEFT_OUT = "atomr-left-out"
 
@@ -157,13 +158,13 @@ def quick_workers(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def small_segments(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Have devices make segments of 8 MiB: the pages of a staging segment of 64 MiB take half of a fake's start."""
+def small_staging(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Have staging segments of 8 MiB: to make the pages of 64 MiB takes half of the start of a fake device."""
     if request.path.relative_to(Path(__file__).parent).as_posix().startswith((*STARTED, *OF_MEMORY)):
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(growth, "SEGMENT", 8 << 20)
+        patch.setitem(growth._LEAST, STAGING, 8 << 20)
         yield
 
 

@@ -33,7 +33,8 @@ SEGMENT = 64 << 20
 #: Granularity of device memory; sizes of segments are multiples of it.
 ROUND = 2 << 20
 _LARGEST = 1 << 30
-_POOLS = (VOLATILE, DURABLE, STAGING)
+#: Pools, each with the minimum bytes of its segments.
+_LEAST = {VOLATILE: SEGMENT, DURABLE: SEGMENT, STAGING: SEGMENT}
 
 
 class Growth:
@@ -53,8 +54,8 @@ class Growth:
         self._core = owner.core
         self._thread = threading.Thread(target=self._run, name=f"atomr_native-{owner.name}-growth", daemon=True)
         #: Segments that an allocation waited for, and segments made ahead of need, by pool.
-        self.waited = dict.fromkeys(_POOLS, 0)
-        self.ahead = dict.fromkeys(_POOLS, 0)
+        self.waited = dict.fromkeys(_LEAST, 0)
+        self.ahead = dict.fromkeys(_LEAST, 0)
 
     def start(self) -> None:
         """Start the thread."""
@@ -74,19 +75,19 @@ class Growth:
         """
         most = _LARGEST if pool == STAGING else min(_LARGEST, self._segments.limit // 8)
         size = min(self._core.pool_stats(pool)["total"] // 8, most)
-        return max(size // ROUND * ROUND, SEGMENT)
+        return max(size // ROUND * ROUND, _LEAST[pool])
 
     def arm(self) -> None:
         """Allow every pool to ask again, and cancel open requests; the caller holds the lock of growth."""
-        for pool in _POOLS:
+        for pool, least in _LEAST.items():
             size = self.next_size(pool)
-            mark = max(self._core.pool_stats(pool)["total"] // 32, SEGMENT // 8)
+            mark = max(self._core.pool_stats(pool)["total"] // 32, least // 8)
             self._core.arm_pool(pool, min(mark, _LARGEST // 8), size // 2)
 
     def _run(self) -> None:
         own_thread()
         while self._core.wait_low():
-            for pool in _POOLS:
+            for pool in _LEAST:
                 with self._segments.lock:
                     if self._core.asks_for_growth(pool):  # otherwise trim, or an allocation, was first
                         self._grow(pool)

@@ -32,6 +32,7 @@ cdef extern from "cuda/cuda_backend.h" nogil:
     atomr_cuda *atomr_cuda_open(int ordinal, CUresult *result, char *why, size_t size)
     void atomr_cuda_close(atomr_cuda *)
     int atomr_cuda_unregister(atomr_cuda *)
+    int atomr_cuda_is_sticky(CUresult)
     CUresult atomr_cuda_open_lane(atomr_cuda *, unsigned lane)
     CUstream atomr_cuda_control(atomr_cuda *)
     CUresult atomr_cuda_error(atomr_cuda *)

@@ -13,7 +13,7 @@ from libc.string cimport memset
 from .backend cimport (
     ATOMR_HANDLES, atomr_cuda_backend, atomr_cuda_beat, atomr_cuda_close, atomr_cuda_close_own, atomr_cuda_close_shared, atomr_cuda_control,
     atomr_cuda_copy_now, atomr_cuda_create, atomr_cuda_describe, atomr_cuda_driver, atomr_cuda_enter, atomr_cuda_error,
-    atomr_cuda_examine, atomr_cuda_facts, atomr_cuda_find, atomr_cuda_handles, atomr_cuda_map, atomr_cuda_memory,
+    atomr_cuda_examine, atomr_cuda_facts, atomr_cuda_find, atomr_cuda_handles, atomr_cuda_is_sticky, atomr_cuda_map, atomr_cuda_memory,
     atomr_cuda_open, atomr_cuda_open_lane, atomr_cuda_open_own, atomr_cuda_open_shared, atomr_cuda_pin, atomr_cuda_reaches,
     atomr_cuda_register, atomr_cuda_stream, atomr_cuda_unmap, atomr_cuda_unpin, atomr_cuda_unregister,
     atomr_handle_count, atomr_record_counts, atomr_recorded_end, atomr_recorded_new, atomr_recorded_run,
@@ -52,9 +52,6 @@ cdef enum:
     STAGING = 2
     GRANULARITY = 2 << 20
     BLOCK = 256  # bytes of `take_block`
-
-# Errors of a context after which nothing works in its process: of its kernels, and of its memory.
-STICKY = frozenset((214, 700, 702, 709, 710, *range(714, 720)))
 
 
 def warm_up_driver():
@@ -148,7 +145,7 @@ cdef class CudaBackend(Backend):
         driver = atomr_driver_load(why, sizeof(why))  # it is loaded: the result is the driver's
         if driver != NULL:
             driver.cuGetErrorName(result, &name)
-        if result in STICKY:
+        if atomr_cuda_is_sticky(result):
             text += ("; the device has faulted in this process before, and no library can use it here again: restart "
                      "the program, or use System(isolation='process')")
         raise LibraryError("cuda", result, name.decode() if name != NULL else "unknown error", "opening the device",

@@ -14,12 +14,20 @@ enum { KEEP_MARKING = 256, NAP_NS = 10000, REST_S = 5 };
 static _Atomic uint64_t devices; /* opened so far */
 static __thread uint64_t current; /* the `id` whose context this thread has made current */
 
-static int enter(atomr_cuda *c) {
-    const CUresult error = atomic_load_explicit(&c->error, memory_order_relaxed);
-    if (error != CUDA_SUCCESS || current == c->id) return error;
-    CUresult r = c->d->cuCtxSetCurrent(c->context);
+static CUresult make_current(atomr_cuda *c) {
+    if (current == c->id) return CUDA_SUCCESS;
+    const CUresult r = c->d->cuCtxSetCurrent(c->context);
     if (r == CUDA_SUCCESS) current = c->id;
     return r;
+}
+
+static int enter(atomr_cuda *c) {
+    const CUresult error = atomic_load_explicit(&c->error, memory_order_relaxed);
+    return error != CUDA_SUCCESS ? error : make_current(c);
+}
+
+int atomr_cuda_is_sticky(CUresult r) {
+    return r == 214 || r == 700 || r == 702 || r == 709 || r == 710 || (r >= 714 && r <= 719);
 }
 
 static const char *name_of(const atomr_driver *d, CUresult r) {
@@ -188,12 +196,17 @@ static CUresult come_to_rest(atomr_cuda *c) {
 }
 
 int atomr_cuda_unregister(atomr_cuda *c) {
-    CUresult r = enter(c);
-    if (r == CUDA_SUCCESS && c->w) r = come_to_rest(c);
-    if (r == CUDA_SUCCESS && c->w) c->d->cuMemHostUnregister(c->w);
-    if (r == CUDA_ERROR_NOT_READY) note(c, CUDA_ERROR_UNKNOWN); /* to let go of anything else may take without end, too */
+    CUresult r = atomic_load(&c->error);
+    int rests = 1;
+    if (c->w && !atomr_cuda_is_sticky(r)) { /* an error that a call had leaves what is queued at work */
+        r = make_current(c);
+        if (r == CUDA_SUCCESS) r = come_to_rest(c);
+        if (r == CUDA_SUCCESS) c->d->cuMemHostUnregister(c->w);
+        rests = r == CUDA_SUCCESS || atomr_cuda_is_sticky(r);
+        if (!rests) note(c, CUDA_ERROR_UNKNOWN); /* to let go of anything else may take without end, too */
+    }
     c->w = NULL;
-    return r != CUDA_ERROR_NOT_READY;
+    return rests;
 }
 
 CUresult atomr_cuda_open_lane(atomr_cuda *c, unsigned lane) {

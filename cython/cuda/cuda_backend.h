@@ -13,9 +13,13 @@
 /* The number of the device with this UUID.  1: found; 0: the driver has no such device (any more); -1: the driver cannot
  * tell, with a reason.  Here and below `result` is what the driver said, or CUDA_SUCCESS where there is none to ask. */
 int atomr_cuda_find(const char uuid[16], int *ordinal, CUresult *result, char *why, size_t size);
+/* Whether nothing works in a context after this error of its kernels or its memory, in its whole process: all that was
+ * queued has ended.  After any other error the device goes on. */
+int atomr_cuda_is_sticky(CUresult);
 /* Take the primary context of a device.  NULL, with a reason. */
 atomr_cuda *atomr_cuda_open(int ordinal, CUresult *result, char *why, size_t size);
-/* Let go of everything.  After a fault no driver function is called, here or below: they would fail, or block. */
+/* Let go of everything.  After a fault no driver function is called, here or below: they would fail, or block.  Only
+ * `atomr_cuda_unregister` asks a device whose error was not sticky whether it rests. */
 void atomr_cuda_close(atomr_cuda *);
 const atomr_driver *atomr_cuda_driver(const atomr_cuda *);
 /* What `atomr_worker_new` wants. */
@@ -23,7 +27,7 @@ atomr_backend atomr_cuda_backend(atomr_cuda *);
 /* Let the GPU write into the worker's memory: its `completed` words. */
 int atomr_cuda_register(atomr_cuda *, void *w, uint64_t nbytes, char *why, size_t size);
 /* Wait, for seconds, until the device does nothing for the lanes any more, which have ended, and take that back.  0: it
- * still works; then its memory must stay where it is, and the device counts as faulted. */
+ * still works, or cannot be asked; then its memory must stay where it is, and the device counts as faulted. */
 int atomr_cuda_unregister(atomr_cuda *);
 /* Make the context current in this thread: for the control and builder threads; lanes do it by themselves.  Fails, as
  * all that follows does, once the device has faulted. */

@@ -49,7 +49,9 @@ WINDOW = 4096  # nothing is at address 0, which stands for no memory
 ABI = ATOMR_ABI
 NATIVE_RUNS = ("noop", "copy")
 logger = logging.getLogger("atomr_native.worker.lanes")
-ABANDONED = []  # of a forked child: to free them would join threads and call drivers
+# In a forked child, lanes, since to free them would join threads and call drivers; elsewhere, what a device may still use.
+# A C variable, so that nothing of it is freed at the end of the interpreter either.
+cdef list abandoned = []
 
 
 def lane_threads():
@@ -213,7 +215,9 @@ cdef class Lanes:
                 atomr_worker_stop(self.worker)
             self.backend.worker = NULL
             if not self.backend.detach():
-                logger.warning("the device still works after its lanes have ended; the memory of its worker is kept")
+                # Plans have host memory, too, into which the device writes.
+                abandoned.append((self.backend, self.plans, self.meetings))
+                logger.warning("the device still works after its lanes have ended; what it may use is kept")
                 return
             with nogil:
                 atomr_worker_delete(self.worker)
@@ -468,7 +472,7 @@ cdef class Lanes:
             for base, nbytes, pool in self.segments.values():
                 self.backend.unmap(<void *><uint64_t>base, nbytes, pool)
             self.segments = {}
-        ABANDONED.append(self)
+        abandoned.append(self)
 
     def stop(self):
         """Stop and join the lanes, after the message that each is running.  Idempotent."""

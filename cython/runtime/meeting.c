@@ -223,13 +223,11 @@ int atomr_page_note_copied(atomr_page *p, unsigned rank, unsigned other, uint64_
 }
 
 int atomr_page_has_copied(const atomr_page *p, unsigned other, uint64_t sequence, atomr_error *why) {
-    const atomr_vote *vote = &p->ranks[other].votes[sequence & 1];
+    const atomr_vote *failure = &p->failures[other][sequence % ATOMR_FAILURES];
     const int lost = atomic_load(&p->seats[other].lost) >= sequence; /* first: what it noted before that counts */
     const int noted = atomic_load(&p->ranks[other].copied) >= sequence;
-    /* Its step may be of the next message already; its vote is of this one until the next but one. */
-    const int failed = atomic_load(&vote->code) != ATOMR_OK && has_voted(p, other, sequence);
-    if (failed || atomr_page_has_failed(p, other, sequence)) {
-        tell_vote(why, &p->seats[other], vote);
+    if (atomic_load(&failure->sequence) == sequence) { /* its step and its vote may be of later messages already */
+        tell_vote(why, &p->seats[other], failure);
         return ATOMR_NOT_MET;
     }
     if (noted) return ATOMR_MET;
@@ -237,14 +235,21 @@ int atomr_page_has_copied(const atomr_page *p, unsigned other, uint64_t sequence
     return lost ? ATOMR_NOT_MET : ATOMR_PENDING;
 }
 
+static void explain(atomr_vote *vote, const char *lib, int status, const char *name, const char *text) {
+    vote->status = status;
+    snprintf(vote->lib, sizeof vote->lib, "%s", lib);
+    snprintf(vote->name, sizeof vote->name, "%s", name);
+    snprintf(vote->text, sizeof vote->text, "%s", text);
+    atomic_store(&vote->code, ATOMR_LIBRARY_ERROR);
+}
+
 void atomr_page_fail(atomr_page *p, unsigned rank, uint64_t sequence, const char *lib, int status, const char *name,
                      const char *text) {
-    atomr_vote *mine = &p->ranks[rank].votes[sequence & 1];
-    mine->status = status;
-    snprintf(mine->lib, sizeof mine->lib, "%s", lib);
-    snprintf(mine->name, sizeof mine->name, "%s", name);
-    snprintf(mine->text, sizeof mine->text, "%s", text);
-    atomic_store(&mine->code, ATOMR_LIBRARY_ERROR);
+    atomr_vote *failure = &p->failures[rank][sequence % ATOMR_FAILURES];
+    atomic_store(&failure->sequence, 0);
+    explain(failure, lib, status, name, text);
+    atomic_store(&failure->sequence, sequence);
+    explain(&p->ranks[rank].votes[sequence & 1], lib, status, name, text);
     atomic_store(&p->ranks[rank].step, sequence << ATOMR_STEP_BITS | ATOMR_STEP_FAILED);
     ring(p);
 }

@@ -24,6 +24,7 @@
 #define ATOMR_STEP_BEGUN UINT64_C(1)   /* all ranks are ready; those of `atomr_page_meet` are greater */
 #define ATOMR_STEP_FAILED ((UINT64_C(1) << ATOMR_STEP_BITS) - 1)
 #define ATOMR_ID_BYTES 128u
+#define ATOMR_FAILURES (2 * ATOMR_INFOS) /* of a rank that are known still: more than messages whose outcome is open */
 #define ATOMR_PIECE (UINT64_C(1) << 19) /* bytes of a staging area; each rank has two */
 
 /* The scalars with which a collective message begins. */
@@ -67,6 +68,9 @@ typedef struct {
     _Atomic uint32_t sleepers;
     atomr_seat seats[ATOMR_RANKS];
     atomr_rank ranks[ATOMR_RANKS];
+    /* What the rank failed with in the middle of a message, by the message's number: votes are overwritten by the next but
+     * one, and a message may be judged after that.  Apart from words that others poll. */
+    atomr_vote failures[ATOMR_RANKS][ATOMR_FAILURES];
 } atomr_page;
 
 uint64_t atomr_page_bytes(unsigned n_ranks);
@@ -99,7 +103,7 @@ int atomr_page_follow(atomr_page *, unsigned other, uint64_t sequence, uint64_t 
 /* Note, when this rank's copies up to a message are done, that it reads no memory of another one for them any more.
  * NOT_MET: that one is lost, and what was read is not to be relied on. */
 int atomr_page_note_copied(atomr_page *, unsigned rank, unsigned other, uint64_t sequence, atomr_error *why);
-/* Whether another rank has noted that.  PENDING: not yet; NOT_MET: it never will. */
+/* Whether another rank has noted that.  PENDING: not yet; NOT_MET: it never will, or has failed in the message. */
 int atomr_page_has_copied(const atomr_page *, unsigned other, uint64_t sequence, atomr_error *why);
 /* Note a step, which another rank follows, without waiting for it; NOT_MET: that one is lost, and so is the message. */
 int atomr_page_conclude(atomr_page *, unsigned rank, unsigned other, uint64_t sequence, uint64_t step, atomr_error *why);

@@ -15,7 +15,7 @@
 
 #define ATOMR_MAGIC_P 0x50524d4fu /* "OMRP" */
 #define ATOMR_MAGIC_W 0x57524d4fu
-#define ATOMR_ABI 8u /* bump on any change of this file */
+#define ATOMR_ABI 9u /* bump on any change of this file, or of the page in meeting.h */
 
 #define ATOMR_CELL_WORDS 32u      /* one cell: 256 bytes */
 #define ATOMR_HEAD_WORDS 4u       /* of them, the header of a message */

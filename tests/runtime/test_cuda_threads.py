@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 import scripts
 
@@ -122,6 +125,37 @@ before.check()
 from actions import eventually
 eventually(lambda: len(os.listdir("/proc/self/task")) <= threads)
 """)
+
+
+@pytest.mark.parametrize("rests", [True, False])
+def test_what_a_device_at_work_may_use_is_kept(refuse: Callable[..., Path], rests: bool) -> None:
+    """The fake's: its streams have not finished, or cannot tell, when the lanes go."""
+    path = refuse()
+    scripts.run("""
+import gc, logging, pathlib, sys, weakref
+from atomr_native._lib.cuda import CudaBackend
+from atomr_native._lib.lanes import Lanes
+from atomr_native._lib.sender import Core
+logging.disable(logging.CRITICAL)
+refusals, rests = pathlib.Path(sys.argv[1]), sys.argv[2] == "True"
+class Run:
+    def __call__(self, arrays, scalars):
+        pass
+class Device(CudaBackend):
+    pass
+core, run, device = Core(64), Run(), Device(0)
+kept = [weakref.ref(run), weakref.ref(device)]
+lanes = Lanes(core.p_fd, core.p_bytes, backend=device)
+lanes.add_plan(1, run, [], [])
+del run, device
+gc.collect()
+assert all(ref() for ref in kept)
+if not rests:
+    refusals.write_text("cuStreamQuery 2 1\\n")
+del lanes
+gc.collect()
+assert [ref() is None for ref in kept] == [rests] * 2
+""", str(path), str(rests))  # fmt: skip
 
 
 def test_who_lends_when_it_faults_is_told(cuda_engine: str) -> None:

@@ -305,6 +305,7 @@ CUresult cuStreamDestroy_v2(CUstream stream) {
 }
 
 CUresult cuStreamQuery(CUstream stream) {
+    MAY_REFUSE();
     CUcontext c;
     CUresult r = enter(&c, &stream);
     if (r) return r;

@@ -6,7 +6,7 @@
 #include "cuda/cuda_backend.h"
 #include "runtime/shm.h"
 
-enum { CONTROL = 0, LANE = 5, QUEUE = 64, LATE_US = 300 };
+enum { CONTROL = 0, LANE = 5, QUEUE = 64, LATE_US = 300, LAUNCH_FAILED = 719 /* which is sticky */ };
 
 /* ---- a driver whose one thread writes values late; a stream is a number */
 
@@ -217,10 +217,10 @@ static void test_a_faulted_device_is_not_waited_for(void) {
     rig r = begin();
     hold(1);
     CHECK_EQ(r.backend.probe(r.backend.self), 0);
-    fault = CUDA_ERROR_UNKNOWN;
+    fault = LAUNCH_FAILED;
     queries = 0;
     CHECK_EQ(atomr_cuda_unregister(r.cuda), 1);
-    CHECK_EQ(atomr_cuda_error(r.cuda), CUDA_ERROR_UNKNOWN);
+    CHECK_EQ(atomr_cuda_error(r.cuda), LAUNCH_FAILED);
     CHECK(queries == 1 && unregistered == 0);
     atomr_cuda_close(r.cuda);
     CHECK(destroyed == 0 && released == 0);
@@ -228,19 +228,65 @@ static void test_a_faulted_device_is_not_waited_for(void) {
     free(r.w);
 }
 
-static void *probe_often(void *argument) {
+/* An error that a call had is the device's from then on, but what was queued before goes on. */
+static void test_a_device_is_waited_for_after_an_error_of_a_call(void) {
+    rig r = begin();
+    for (uint64_t i = 1; i <= 5; i++)
+        CHECK_EQ(r.backend.signal(r.backend.self, LANE, i, &atomr_wlane_at(r.w, LANE)->completed), 0);
+    fault = CUDA_ERROR_OUT_OF_MEMORY;
+    CHECK_EQ(r.backend.check(r.backend.self), CUDA_ERROR_OUT_OF_MEMORY);
+    fault = CUDA_SUCCESS;
+    CHECK_EQ(atomr_cuda_unregister(r.cuda), 1);
+    CHECK_EQ(atomic_load(&atomr_wlane_at(r.w, LANE)->completed), 5);
+    free(r.w);
+    CHECK_EQ(unregistered, 1);
+    CHECK_EQ(atomr_cuda_error(r.cuda), CUDA_ERROR_OUT_OF_MEMORY);
+    atomr_cuda_close(r.cuda);
+    end(&r);
+}
+
+/* Of a device that does not say whether it rests, nothing is taken. */
+static void test_a_device_that_cannot_be_asked_keeps_its_memory(void) {
+    rig r = begin();
+    hold(1);
+    CHECK_EQ(r.backend.probe(r.backend.self), 0);
+    fault = CUDA_ERROR_OUT_OF_MEMORY;
+    queries = 0;
+    CHECK_EQ(atomr_cuda_unregister(r.cuda), 0);
+    CHECK(queries == 1 && unregistered == 0);
+    fault = CUDA_SUCCESS;
+    atomr_cuda_close(r.cuda);
+    CHECK(destroyed == 0 && released == 0);
+    end(&r);
+    CHECK_EQ(atomic_load(&((atomr_wheader *)r.w)->beat), 1);
+    free(r.w);
+}
+
+static unsigned written(void) {
+    pthread_mutex_lock(&lock);
+    const unsigned n = given;
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+
+static _Atomic int beaten; /* the last sign of life that is waited for is there */
+
+static void *probe_on(void *argument) {
     const rig *r = argument;
-    for (int i = 0; i < 300; i++) CHECK_EQ(r->backend.probe(r->backend.self), 0);
+    while (!atomic_load(&beaten)) CHECK_EQ(r->backend.probe(r->backend.self), 0);
     return NULL;
 }
 
-/* Who waits for a sign of life finds it, although the completer asks for others meanwhile. */
+/* Who waits for a sign of life finds it, although the completer asks for others all the while. */
 static void test_signs_of_life_that_two_threads_ask_for(void) {
+    enum { BEATS = 100, PROBES = 20 };
     rig r = begin();
     pthread_t thread;
     dawdles = 1;
-    CHECK_EQ(pthread_create(&thread, NULL, probe_often, &r), 0);
-    for (int i = 0; i < 100; i++) CHECK_EQ(atomr_cuda_beat(r.cuda), CUDA_SUCCESS);
+    atomic_store(&beaten, 0);
+    CHECK_EQ(pthread_create(&thread, NULL, probe_on, &r), 0);
+    for (unsigned n = 0; n < BEATS || written() < n + PROBES; n++) CHECK_EQ(atomr_cuda_beat(r.cuda), CUDA_SUCCESS);
+    atomic_store(&beaten, 1);
     CHECK_EQ(pthread_join(thread, NULL), 0);
     dawdles = 0;
     CHECK_EQ(atomr_cuda_unregister(r.cuda), 1);
@@ -254,6 +300,8 @@ int main(int argc, char **argv) {
     RUN(test_a_completion_is_waited_for);
     RUN(test_a_device_that_does_not_come_to_rest_keeps_its_memory);
     RUN(test_a_faulted_device_is_not_waited_for);
+    RUN(test_a_device_is_waited_for_after_an_error_of_a_call);
+    RUN(test_a_device_that_cannot_be_asked_keeps_its_memory);
     RUN(test_signs_of_life_that_two_threads_ask_for);
     return check_end(argc, argv);
 }

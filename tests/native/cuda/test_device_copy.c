@@ -98,22 +98,35 @@ static void test_both_fail_when_the_copy_is_refused(void) {
     free(p.page);
 }
 
-/* The source's rank may look when both have begun the next message. */
-static void test_a_refusal_is_known_after_the_next_vote(void) {
+/* The source's rank may look when both have gone on, and the target's has copied for later messages. */
+static void test_refusals_are_known_while_messages_are_open(void) {
+    static struct {
+        atomr_late late;
+        _Atomic int32_t info[ATOMR_INFO_WORDS];
+    } open[ATOMR_INFOS];
     pair p = begin();
     atomr_failure failure;
-    vote(&p, FIRST);
-    CHECK_EQ(run(&p, SOURCE, FIRST, &failure), ATOMR_OK);
-    refused = CUDA_ERROR_OUT_OF_MEMORY;
-    CHECK_EQ(run(&p, TARGET, FIRST, &failure), ATOMR_LIBRARY_ERROR);
-    vote(&p, FIRST + 1);
-    CHECK_EQ(judged(&p, SOURCE, &failure), ATOMR_LIBRARY_ERROR);
+    for (unsigned i = 0; i < ATOMR_INFOS; i++) {
+        vote(&p, FIRST + i);
+        CHECK_EQ(run(&p, SOURCE, FIRST + i, &failure), ATOMR_OK);
+        open[i].late = p.late[SOURCE];
+        for (unsigned k = 0; k < ATOMR_INFO_WORDS; k++) open[i].info[k] = atomic_load(&p.info[SOURCE][k]);
+        refused = i % 3 == 0 ? (CUresult)(100 + i) : CUDA_SUCCESS;
+        CHECK_EQ(run(&p, TARGET, FIRST + i, &failure), refused ? ATOMR_LIBRARY_ERROR : ATOMR_OK);
+        if (!refused) CHECK_EQ(judged(&p, TARGET, &failure), ATOMR_OK);
+    }
+    for (unsigned i = 0; i < ATOMR_INFOS; i++) {
+        memset(&failure, 0, sizeof failure);
+        const int code = open[i].late.judge(open[i].late.context, open[i].info, &failure);
+        CHECK_EQ(code, i % 3 == 0 ? ATOMR_LIBRARY_ERROR : ATOMR_OK);
+        if (code) CHECK(failure.status == (int)(100 + i) && strstr(failure.name, "REFUSED") != NULL);
+    }
     free(p.page);
 }
 
 int main(int argc, char **argv) {
     RUN(test_both_succeed_when_the_copy_is_done);
     RUN(test_both_fail_when_the_copy_is_refused);
-    RUN(test_a_refusal_is_known_after_the_next_vote);
+    RUN(test_refusals_are_known_while_messages_are_open);
     return check_end(argc, argv);
 }
