@@ -228,10 +228,15 @@ def in_time(action: Callable[[], object]) -> None:
 def spoil(subscriber: Subscriber, *, full: bool) -> None:
     """Empty or fill the worker's eventfd, whose flags are the same for all processes that hold it."""
     _, shared = subscriber.fds
-    with contextlib.suppress(BlockingIOError):
-        os.preadv(shared, [bytearray(8)], -1, os.RWF_NOWAIT)
-    if full:
-        os.eventfd_write(shared, (1 << 64) - 2)
+    os.set_blocking(shared, False)
+    done = False
+    while not done:  # the worker may ring between the two
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(shared)
+        with contextlib.suppress(BlockingIOError):
+            if full:
+                os.eventfd_write(shared, (1 << 64) - 2)
+            done = True
     os.set_blocking(shared, True)
 
 
