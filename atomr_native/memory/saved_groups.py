@@ -165,4 +165,8 @@ def _blob_of(path: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:
         _, begin = _header_of(path)
     except ValueError:
         raise InvalidRequest(f"{str(path)!r} is not a file of a saved group, or is damaged") from None
-    return np.fromfile(path, np.uint8, offset=begin)
+    # Not `numpy.fromfile`: it looks for interrupts where it does not expect them, and raises SystemError then.
+    with path.open("rb") as file:
+        file.seek(begin)
+        blob = np.empty(max(os.fstat(file.fileno()).st_size - begin, 0), np.uint8)
+        return blob[: file.readinto(blob.data)]

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Container, Generator, Hashable
 from typing import TYPE_CHECKING, Any
 
+from .._lib.guard import shielded
 from .._lib.sender import MAX_OPERANDS, MAX_SCALARS, QUICK_SENDS, PlanRef
 from .._support.options import quickened
 from .._support.process_bound import ProcessBound
@@ -52,6 +53,7 @@ class Plan(ProcessBound, PlanRef):
         offer = quickened(PlanRef.offer, QUICK_SENDS["offer"])
 
     @classmethod
+    @shielded  # a record whose plan is not there yet has nobody to retire it
     def make(
         cls,
         owner: PlanOwner,

@@ -69,6 +69,7 @@ class PlanRecord:
         self.operands: tuple[tuple[str, str, tuple[int, ...]], ...] = ()  # name, dtype and shape, where it has them
         self.since = 0  # tickets of the lane when the record was made: later ones may name it
         self.lock = Lock()
+        self.unloaded = False  # its number may be that of another record by now
         self.epoch = 0  # generation of the worker that builds or has built it
         self.build: Promise[Answer] | None = None
         self.refused_epoch = 0  # generation of the worker that refuses its messages
@@ -229,17 +230,14 @@ class PlanTable:
                 record = self._unloading.popleft()
             except IndexError:  # another thread collects, too
                 return
-            if not core.resolved(record.lane, record.last_ticket):
-                self._unloading.append(record)
-                continue
             try:
-                if record.epoch == core.epoch:
-                    self._owner.links.submit("drop_plan", plan=record.index, timeout=0.0)
-            except AskTimeout:  # the worker's control socket is full
+                unloaded = core.resolved(record.lane, record.last_ticket) and self._unload(record)
+            except AtomrError:  # the worker's control socket is full
                 self._unloading.append(record)
                 return
-            except AtomrError:
-                pass  # a dead worker has nothing loaded
+            if not unloaded:
+                self._unloading.append(record)
+                continue
             with self._lock:
                 self._records.pop(record.index, None)
                 self._past.append(
@@ -248,10 +246,28 @@ class PlanTable:
                 )  # fmt: skip
                 self._free.append(record.index)
 
+    def _unload(self, record: PlanRecord) -> bool:
+        """Make the worker forget a plan, and return whether it has been told to.
+
+        Not while the rest of an interrupted call may be requesting the build: the worker has the number afterwards.
+        """
+        if not record.lock.acquire(blocking=False):
+            return False
+        try:
+            if record.epoch == self._owner.core.epoch:
+                with contextlib.suppress(WorkerGone):  # which has nothing loaded
+                    self._owner.links.submit("drop_plan", plan=record.index, timeout=0.0)
+            record.unloaded, record.build, record.refused_epoch = True, None, 0
+            return True
+        finally:
+            record.lock.release()
+
     @shielded
     def start_build(self, record: PlanRecord) -> None:
         """Request the plan from the worker, once; from a restarting device later."""
         with record.lock:
+            if record.unloaded:  # the call that wants it was interrupted
+                return
             if record.epoch == self._owner.core.epoch and record.build is not None:
                 return
             self._quarantine.check(record.spec)
@@ -410,11 +426,15 @@ class PlanTable:
             if record.refused_epoch != core.epoch:
                 continue
             core.wait_ticket(record.lane, record.newest_ticket(), None)
-            with record.lock, contextlib.suppress(WorkerGone):  # the next worker has no refusal of it
-                if record.refused_epoch == core.epoch:
-                    self._owner.links.submit("drop_plan", plan=record.index)
-                record.refused_epoch = 0
+            self._drop_refusal(record)
         self._quarantine.pardon(spec)
+
+    @shielded
+    def _drop_refusal(self, record: PlanRecord) -> None:
+        with record.lock, contextlib.suppress(WorkerGone):  # the next worker has no refusal of it
+            if record.refused_epoch == self._owner.core.epoch:
+                self._owner.links.submit("drop_plan", plan=record.index)
+            record.refused_epoch = 0
 
     def progressed(self, fields: dict[str, Any]) -> None:
         """Process an untrusted progress report of a build.  Called by the thread that reads from the worker."""

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import signal
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from actions import FULL, Gate, building_plan, eventually, failing_build, failing_plan, operand
+from interrupts import at_each_check
 from lending import in_use
 from placements import Placement
 
 import atomr_native as an
 from atomr_native.libraries.elementwise.request import ElementwiseRequest
 from atomr_native.plans import actor as library_actor
-from atomr_native.plans.spec import READ, WRITE, OperandSpec
+from atomr_native.plans.signature import Signature
+from atomr_native.plans.spec import READ, WRITE, OperandSpec, PlanRequest
 
 Make = Callable[..., an.System]
 
@@ -27,6 +31,12 @@ def noop(actor: Any, ref: an.GpuRef, number: int) -> an.Plan:
     """One of many plans that do nothing."""
     plan: an.Plan = actor._plan(an.PlanSpec("noop", (operand("x", ref, READ),), (), (("number", number),)))
     return plan
+
+
+def fresh_plan(device: an.Device, numbers: Iterator[int]) -> an.Plan:
+    """A plan that no actor keeps."""
+    spec = an.PlanSpec("noop", (), (), (("number", next(numbers)),))
+    return an.Plan.make(device._state, device.lane("fresh").lane, spec, Signature((), (), ()))
 
 
 def test_the_same_specification_is_the_same_plan(device: an.Device) -> None:
@@ -88,6 +98,71 @@ def test_unloading_is_ordered_after_the_messages_that_name_the_plan(device: an.D
     device._state.plans.collect()
     fresh = [noop(lane, x, 5000 + i) for i in range(300)]
     an.gather(*[plan.ask(x) for plan in fresh], timeout=60)
+
+
+def test_an_interrupt_while_a_plan_is_made_leaves_no_record(device: an.Device) -> None:
+    table, numbers, interrupts = device._state.plans, itertools.count(9000), 0
+    made: list[an.Plan] = []  # so that no finalizer is interrupted
+
+    def call() -> None:
+        made.append(fresh_plan(device, numbers))
+
+    for _ in at_each_check("", call):
+        interrupts += 1
+    assert interrupts
+    made.clear()
+
+    def kept() -> bool:
+        gc.collect()
+        table.collect()
+        noops = [record.spec for record in table._records.values() if record.spec.op == "noop"]
+        return any(dict(spec.attributes).get("number", 0) >= 9000 for spec in noops)
+
+    eventually(lambda: not kept())
+
+
+def test_a_number_is_not_used_again_while_an_interrupted_call_requests_its_plan(
+    make_system: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = make_system().device()
+    table, numbers, lane = device._state.plans, itertools.count(), device.lane("fresh").lane
+    submit, sent, goes_on = device._state.links.submit_build, threading.Event(), threading.Event()
+    record = table.register(lane, an.PlanSpec("noop", (), (), (("dropped", 1),)))
+
+    def submit_slowly(request: PlanRequest) -> object:
+        answer = submit(request)
+        if request.plan == record.index:
+            sent.set()
+            assert goes_on.wait(60)
+        return answer
+
+    monkeypatch.setattr(device._state.links, "submit_build", submit_slowly)
+    rest = threading.Thread(target=table.start_build, args=(record,))
+    rest.start()
+    assert sent.wait(60)
+    table.retire(record, 0)
+    try:
+        plans = [fresh_plan(device, numbers).wait(60) for _ in range(len(table._free) + 2)]
+        assert record.index not in [plan.record.index for plan in plans]
+    finally:
+        goes_on.set()
+        rest.join(60)
+    table.collect()
+    assert table.record(record.index) is None
+    plans += [fresh_plan(device, numbers).wait(60) for _ in range(len(table._free) + 1)]
+    assert record.index in [plan.record.index for plan in plans]
+
+
+def test_an_interrupted_call_requests_no_plan_that_has_been_dropped(device: an.Device) -> None:
+    """The number may be that of another plan by then."""
+    table, numbers = device._state.plans, itertools.count(9500)
+    record = table.register(device.lane("fresh").lane, an.PlanSpec("noop", (), (), (("dropped", 2),)))
+    table.retire(record, 0)
+    table.collect()
+    assert table.record(record.index) is None
+    table.start_build(record)
+    plans = [fresh_plan(device, numbers).wait(60) for _ in range(len(table._free) + 1)]
+    assert record.index in [plan.record.index for plan in plans]
 
 
 def test_dropped_plans_are_unloaded(device: an.Device) -> None:
