@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..errors import LibraryError, Unsupported
+from ..errors import LibraryError, NestedCall, Unsupported
 from ..protocol.binaries import Binary
 from . import cubin as _cubin
 from . import link_parts
@@ -112,9 +112,13 @@ def pickled(function: FunctionType, stand_ins: tuple[tuple[str, FunctionType], .
     ------
     Unsupported
         If a referenced object cannot be sent to a worker.
+    NestedCall
+        In a callback, inside of such a call of the same thread.
     """
     try:
         return copies.pickled(function, dict(stand_ins))
+    except NestedCall:
+        raise
     except Exception as error:
         raise Unsupported(
             f"kernel {function.__name__} refers to an object that cannot be sent to the worker: {error}"

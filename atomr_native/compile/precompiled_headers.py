@@ -12,12 +12,12 @@ import contextlib
 import os
 import re
 import tempfile
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from .._lib.guard import Lock
 from ..errors import LibraryError
 
 __all__ = ["SINCE", "compiled", "preamble"]
@@ -40,7 +40,7 @@ class _Kept:
             os.close(self.fd)
 
 
-_lock = threading.Lock()
+_lock = Lock()
 #: By preamble and its dependencies: None from the first source until its headers are stored.
 _kept: OrderedDict[tuple[object, ...], _Kept | None] = OrderedDict()
 _SEEN: Final = 64

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
+from ..._lib.guard import Lock
 from ...errors import LibraryError, Unsupported
 from .. import INSTALL_HINT
 from . import helper
@@ -23,7 +24,7 @@ __all__ = ["Cancelled", "Compilation", "compilations", "run"]
 _log = logging.getLogger("atomr_native")
 _LOOK_SECONDS: Final = 0.05
 
-_lock = threading.Lock()
+_lock = Lock()
 _running: dict[int, tuple[str, float]] = {}
 _slots = threading.BoundedSemaphore(max(1, len(os.sched_getaffinity(0))))
 
@@ -49,7 +50,7 @@ class Compilation(NamedTuple):
 def _after_fork() -> None:
     """In a forked child: forget the processes of the parent."""
     global _lock, _slots
-    _lock = threading.Lock()
+    _lock = Lock()
     _slots = threading.BoundedSemaphore(max(1, len(os.sched_getaffinity(0))))
     _running.clear()
 

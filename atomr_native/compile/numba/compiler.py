@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from cuda.pathfinder import DynamicLibNotFoundError
 
-from ..._lib.guard import shielded_service
+from ..._lib.guard import Lock, shielded_service
 from ...errors import InvalidRequest, LibraryError, Unsupported
 from .. import INSTALL_HINT, link_parts
 from ..link_parts import LinkPart
@@ -177,7 +177,7 @@ class _CurrentDevice:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._compiling = 0
         self._original: Callable[[], Any] = dispatcher.get_current_device
         os.register_at_fork(after_in_child=self._forked)
@@ -205,7 +205,7 @@ class _CurrentDevice:
 
     def _forked(self) -> None:
         """Restore Numba's function in a forked child, which has no other compiling thread."""
-        self._lock = threading.Lock()
+        self._lock = Lock()
         if self._compiling and _target.compute_capability is None:
             dispatcher.get_current_device = self._original
         self._compiling = 0 if _target.compute_capability is None else 1

@@ -9,7 +9,6 @@ import os
 import site
 import sys
 import sysconfig
-import threading
 import types as python_types
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import packages_distributions
@@ -18,6 +17,7 @@ from typing import Any, Final
 
 import cloudpickle
 
+from ..._lib.guard import Lock
 from ..._support import by_value
 from ..bytecode import all_names
 from .api import CPUDispatcher, CUDADispatcher, ExternFunction, FakeCUDAKernel, cuda, random
@@ -166,7 +166,15 @@ def _is_users(module: object) -> bool:
     return not (place.startswith(_PATH) and named in _distributed())
 
 
-_pickling: Final = threading.Lock()  # the registry of modules pickled by value is global
+_pickling = Lock()  # the registry of modules pickled by value is global
+
+
+def _renew_lock() -> None:
+    global _pickling  # in a forked child, whoever held it is gone
+    _pickling = Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
 
 
 class _Pickler(by_value.Pickler):

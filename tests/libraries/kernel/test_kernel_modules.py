@@ -18,6 +18,8 @@ import atomr_native as an
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
+from atomr_native.compile import linker
+
 SETTINGS = """
 import enum
 from numba import cuda
@@ -93,6 +95,23 @@ def test_modules_of_the_program_travel(tmp_path: Path, monkeypatch: pytest.Monke
     finally:
         for module in modules:
             del sys.modules[module.__name__]
+
+
+class _Nested:
+    """Has a function pickled while it is pickled itself, as a callback of the garbage collector may."""
+
+    def __reduce__(self) -> Any:
+        linker.pickled(lambda x: x)
+        return int, ()
+
+
+NESTED = _Nested()
+
+
+def test_a_function_is_not_pickled_inside_of_another() -> None:
+    with pytest.raises(an.NestedCall):
+        linker.pickled(lambda x: x + NESTED)
+    assert linker.pickled(lambda x: x)
 
 
 def _environment_above(folder: Path, *places: str) -> Path:
