@@ -268,7 +268,8 @@ def test_squares_of_the_mean_are_those_that_the_page_names() -> None:
         (mean,) = (line for line in found["contenders"] if line["name"] == f"atomr, {MEAN}")
         assert mean["remark"] == "of 4096, 8192, 16384"
         assert not any("torch graph" in line["name"] for line in found["contenders"])
-    assert "It is of 4096, 8192 and 16384; 2048 and torch in a CUDA graph have their figures on an H100 (below)." in _prose()
+    sizes = "It is of 4096, 8192 and 16384; 2048 and torch in a CUDA graph have their figures on an H100 (below)."
+    assert sizes in _prose()
 
 
 # ------------------------------------------------------------------------------------------ how they are made
