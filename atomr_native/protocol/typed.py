@@ -5,6 +5,8 @@ A type is whatever msgspec decodes: structs, tuples, numbers within bounds.
 
 from __future__ import annotations
 
+import os
+import threading
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +23,28 @@ __all__ = ["decode", "one_of"]
 Decoded = TypeVar("Decoded")
 
 _SHOWN = 200  # characters of a value in an error
+#: msgspec looks at the fields of a struct when it first decodes one, and two threads may not do that at once.
+_looking = threading.RLock()
+_seen: set[object] = set()
+
+
+def _renew_lock() -> None:
+    global _looking  # in a forked child, whoever held it is gone
+    _looking = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
+
+
+def _convert(value: object, kind: type[Decoded], decoded: Callable[[type, object], Any]) -> Decoded:
+    """Convert by msgspec, the first time for a type with no other thread beside."""
+    if kind in _seen:
+        return msgspec.convert(value, kind, dec_hook=decoded)
+    with _looking:
+        try:
+            return msgspec.convert(value, kind, dec_hook=decoded)
+        finally:
+            _seen.add(kind)
 
 
 def one_of(*names: str) -> Meta:
@@ -60,7 +84,7 @@ def decode(
         return own[kind](value)
 
     try:
-        return msgspec.convert(value, kind, dec_hook=decoded)
+        return _convert(value, kind, decoded)
     except msgspec.ValidationError:
         raise refusal(f"{what}: {_explain(value, kind, '', decoded)}") from None
 
