@@ -147,10 +147,15 @@ def young_garbage() -> None:
     gc.freeze()
 
 
+def _is_below(request: pytest.FixtureRequest, places: tuple[str, ...]) -> bool:
+    """Whether the module of a test is one of these files, or in one of these folders."""
+    return request.path.relative_to(Path(__file__).parent).as_posix().startswith(places)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def quick_workers(request: pytest.FixtureRequest) -> Iterator[None]:
     """Have workers forked, but where they are what is tested."""
-    if request.path.relative_to(Path(__file__).parent).as_posix().startswith(STARTED):
+    if _is_below(request, STARTED):
         yield
         return
     with forked_workers.install():
@@ -160,7 +165,7 @@ def quick_workers(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture(scope="module", autouse=True)
 def small_staging(request: pytest.FixtureRequest) -> Iterator[None]:
     """Have staging segments of 8 MiB: to make the pages of 64 MiB takes half of the start of a fake device."""
-    if request.path.relative_to(Path(__file__).parent).as_posix().startswith((*STARTED, *OF_MEMORY)):
+    if _is_below(request, STARTED + OF_MEMORY):
         yield
         return
     with pytest.MonkeyPatch.context() as patch:

@@ -183,11 +183,15 @@ static void test_a_sign_of_life_is_waited_for(void) {
     }
 }
 
+static void complete_five(const rig *r) {
+    for (uint64_t i = 1; i <= 5; i++)
+        CHECK_EQ(r->backend.signal(r->backend.self, LANE, i, &atomr_wlane_at(r->w, LANE)->completed), 0);
+}
+
 /* That of a lane, too: one that ends by an error waits for nothing. */
 static void test_a_completion_is_waited_for(void) {
     rig r = begin();
-    for (uint64_t i = 1; i <= 5; i++)
-        CHECK_EQ(r.backend.signal(r.backend.self, LANE, i, &atomr_wlane_at(r.w, LANE)->completed), 0);
+    complete_five(&r);
     CHECK_EQ(atomr_cuda_unregister(r.cuda), 1);
     CHECK_EQ(atomic_load(&atomr_wlane_at(r.w, LANE)->completed), 5);
     free(r.w);
@@ -231,8 +235,7 @@ static void test_a_faulted_device_is_not_waited_for(void) {
 /* An error that a call had is the device's from then on, but what was queued before goes on. */
 static void test_a_device_is_waited_for_after_an_error_of_a_call(void) {
     rig r = begin();
-    for (uint64_t i = 1; i <= 5; i++)
-        CHECK_EQ(r.backend.signal(r.backend.self, LANE, i, &atomr_wlane_at(r.w, LANE)->completed), 0);
+    complete_five(&r);
     fault = CUDA_ERROR_OUT_OF_MEMORY;
     CHECK_EQ(r.backend.check(r.backend.self), CUDA_ERROR_OUT_OF_MEMORY);
     fault = CUDA_SUCCESS;
