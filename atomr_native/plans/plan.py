@@ -53,7 +53,6 @@ class Plan(ProcessBound, PlanRef):
         offer = quickened(PlanRef.offer, QUICK_SENDS["offer"])
 
     @classmethod
-    @shielded  # a record whose plan is not there yet has nobody to retire it
     def make(
         cls,
         owner: PlanOwner,
@@ -68,6 +67,19 @@ class Plan(ProcessBound, PlanRef):
 
         Plans with the same `key` share what the worker builds.  Does not wait.
         """
+        return cls._make(owner, lane, spec, signature, any_layout, key)
+
+    @classmethod
+    @shielded  # a record whose plan is not there yet has nobody to retire it
+    def _make(
+        cls,
+        owner: PlanOwner,
+        lane: int,
+        spec: PlanSpec,
+        signature: Signature,
+        any_layout: bool | Container[str],
+        key: Hashable,
+    ) -> Plan:
         free = (lambda _: any_layout) if isinstance(any_layout, bool) else any_layout.__contains__
         operands = tuple(
             (o.name, None if free(o.name) else layout_from(o.shape, o.strides, o.dtype), o.access)
