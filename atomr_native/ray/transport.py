@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import ray
-from ray.experimental import register_tensor_transport
+from ray.experimental import register_tensor_transport, wait_tensor_freed
 from ray.experimental.rdt.tensor_transport_manager import (
     CommunicatorMetadata,
     TensorTransportManager,
@@ -160,6 +160,11 @@ class AtomrTransport(TensorTransportManager):  # type: ignore[misc]
 
 if NAME not in transport_manager_info:
     register_tensor_transport(NAME, ["atomr"], AtomrTransport, GpuRef)
+
+# Ray makes a process's store of arrays at its first use, and without a lock. Where an actor's thread and that of a
+# transfer make it at once, the array arrives in one store and is awaited in the other. This call makes it: an actor
+# imports this module before its first transfer.
+wait_tensor_freed(None, timeout=0)
 
 
 def use_device(device: Device) -> None:

@@ -56,6 +56,8 @@ class Plain:
         self.system = an.System(standby="off")
         self.device = self.system.device("host")
         use_device(self.device)
+        # Made here: threads of a first transfer and of a first call would make one each.
+        assert ray._private.worker.global_worker._rdt_manager is not None
 
     @ray.method(tensor_transport="ATOMR")
     def make(self, count: int) -> Any:
