@@ -519,7 +519,6 @@ def _abandon_all() -> None:
     actors = sys.modules.get("atomr_native._lib.actor_cell")
     if actors is not None:
         actors.forked()
-    registry.abandon()
     for system in registry.systems():
         state_of(system).abandon()
 

@@ -45,15 +45,7 @@ _UNFINISHED_AGE: Final = 3600.0
 _lock = Lock()
 _flights: dict[tuple[str, str], Future[bytes]] = {}
 
-
-def _after_fork() -> None:
-    """In a forked child: drop the work of the parent's threads, which do not exist there."""
-    global _lock
-    _lock = Lock()
-    _flights.clear()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_flights.clear)  # the parent's threads, whose work they are, do not exist there
 
 
 def cache_directory() -> Path:

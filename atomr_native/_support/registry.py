@@ -8,7 +8,7 @@ from typing import Any
 from .._lib.guard import Lock, shielded
 from ..errors import InvalidRequest
 
-__all__ = ["abandon", "add", "find_device", "find_system", "remove", "systems"]
+__all__ = ["add", "find_device", "find_system", "remove", "systems"]
 
 _systems: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
 _lock = Lock()
@@ -51,9 +51,3 @@ def find_device(token: str, name: str) -> Any:
     if system is None:
         raise InvalidRequest("this handle belongs to another System (of another process, or a closed one)")
     return system.device(name)
-
-
-def abandon() -> None:
-    """In a forked child: replace the lock, which a vanished thread may hold."""
-    global _lock
-    _lock = Lock()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 import textwrap
 
 from .._lib.guard import Lock
@@ -12,14 +11,6 @@ __all__ = ["parse_expression", "parse_statements"]
 
 #: Python 3.11's parser counts its depth once for all threads: "AST constructor recursion depth mismatch".
 _parsing = Lock()
-
-
-def _renew_lock() -> None:
-    global _parsing  # in a forked child, whoever held it is gone
-    _parsing = Lock()
-
-
-os.register_at_fork(after_in_child=_renew_lock)
 
 
 def parse_statements(text: str) -> ast.Module:

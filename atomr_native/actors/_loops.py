@@ -60,10 +60,4 @@ def mailer_of(loop: asyncio.AbstractEventLoop) -> LoopMailer:
         return found
 
 
-def _after_fork() -> None:
-    global _lock
-    _lock = Lock()
-    _mailers.clear()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_mailers.clear)

@@ -201,8 +201,7 @@ _server: _Server | None = None
 
 def _forked() -> None:
     """In a forked child: the parent alone shares, and what it keeps of others ends with it."""
-    global _lock, _server
-    _lock = Lock()  # another thread of the parent may have held it
+    global _server
     if _server is not None:
         _server.abandon()
         _server = None

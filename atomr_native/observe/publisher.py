@@ -168,8 +168,6 @@ def _user_of(connection: socket.socket) -> int:
 
 def _forked() -> None:
     """In a child: close the descriptors, so readers of a dead parent are refused at once."""
-    global _lock
-    _lock = Lock()
     for publisher in list(_publishers.values()):
         publisher.abandon()
 

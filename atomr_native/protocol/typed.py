@@ -5,8 +5,6 @@ A type is whatever msgspec decodes: structs, tuples, numbers within bounds.
 
 from __future__ import annotations
 
-import os
-import threading
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Meta
 
+from .._lib.guard import Lock
 from ..errors import InvalidRequest
 
 __all__ = ["decode", "one_of"]
@@ -24,16 +23,8 @@ Decoded = TypeVar("Decoded")
 
 _SHOWN = 200  # characters of a value in an error
 #: msgspec looks at the fields of a struct when it first decodes one, and two threads may not do that at once.
-_looking = threading.RLock()
+_looking = Lock(reentrant=True)
 _seen: set[object] = set()
-
-
-def _renew_lock() -> None:
-    global _looking  # in a forked child, whoever held it is gone
-    _looking = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_renew_lock)
 
 
 def _convert(value: object, kind: type[Decoded], decoded: Callable[[type, object], Any]) -> Decoded:

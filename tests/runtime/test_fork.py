@@ -16,6 +16,7 @@ from actions import Gate
 from crowds import alongside
 
 import atomr_native as an
+from atomr_native._lib.guard import Lock
 
 Make = Callable[..., an.System]
 
@@ -137,3 +138,48 @@ def test_fork_after_close(make_system: Make, isolation: str) -> None:
         repr(x)
 
     in_child(child)
+
+
+def test_only_locks_of_the_thread_that_forks_are_held_in_the_child() -> None:
+    theirs, ours = [Lock(), Lock(reentrant=True), Lock(leaf=True)], Lock()
+    held, done = threading.Event(), threading.Event()
+
+    def hold(_: int) -> None:
+        with theirs[0], theirs[1], theirs[1], theirs[2]:
+            held.set()
+            done.wait()
+
+    def taken_elsewhere(lock: Lock) -> bool:
+        took: list[bool] = []
+        with alongside(lambda _: took.append(lock.acquire(blocking=False)), range(1)):
+            pass
+        return not took[0]
+
+    def child() -> None:
+        assert ours.locked()
+        assert taken_elsewhere(ours)
+        with pytest.raises(an.NestedCall):
+            ours.acquire()
+        for lock in theirs:
+            assert not lock.locked()
+            with lock:
+                assert taken_elsewhere(lock)
+            assert not lock.locked()
+        with theirs[0]:
+            in_child(grandchild)
+
+    def grandchild() -> None:
+        assert theirs[0].locked()
+        theirs[0].release()
+        ours.release()
+        for lock in (*theirs, ours):
+            assert lock.acquire(timeout=5)
+
+    with alongside(hold, range(1)):
+        held.wait()
+        try:
+            with ours:
+                in_child(child)
+        finally:
+            done.set()
+    assert not any(lock.locked() for lock in (*theirs, ours))

@@ -49,8 +49,7 @@ class Compilation(NamedTuple):
 
 def _after_fork() -> None:
     """In a forked child: forget the processes of the parent."""
-    global _lock, _slots
-    _lock = Lock()
+    global _slots
     _slots = threading.BoundedSemaphore(max(1, len(os.sched_getaffinity(0))))
     _running.clear()
 

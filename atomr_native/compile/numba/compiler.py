@@ -205,7 +205,6 @@ class _CurrentDevice:
 
     def _forked(self) -> None:
         """Restore Numba's function in a forked child, which has no other compiling thread."""
-        self._lock = Lock()
         if self._compiling and _target.compute_capability is None:
             dispatcher.get_current_device = self._original
         self._compiling = 0 if _target.compute_capability is None else 1

@@ -169,14 +169,6 @@ def _is_users(module: object) -> bool:
 _pickling = Lock()  # the registry of modules pickled by value is global
 
 
-def _renew_lock() -> None:
-    global _pickling  # in a forked child, whoever held it is gone
-    _pickling = Lock()
-
-
-os.register_at_fork(after_in_child=_renew_lock)
-
-
 class _Pickler(by_value.Pickler):
     """Pickles the program's own objects by value, kernels as functions, and of modules only the used attributes.
 
