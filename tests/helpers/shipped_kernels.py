@@ -9,14 +9,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import greenlet
 import numpy as np
+import pytest
 from msgspec.structs import replace
-from numba.cuda.simulator import kernel
+from numba.cuda.simulator import kernel, kernelapi
 from plan_builds import build_cuda
 
 from atomr_native.builders.cuda.target import Target
 from atomr_native.compile import shipped
-from atomr_native.compile.numba import simulator
+from atomr_native.compile.numba import simulated_block, simulated_cuda, simulator
 from atomr_native.compile.nvrtc import arch_of
 from atomr_native.plans.spec import PlanSpec, ShippedCode
 from atomr_native.protocol.binaries import Binary
@@ -76,74 +78,65 @@ def simulate_program(
 
 
 class _Thread(kernel.BlockThread):  # type: ignore[misc]
-    """A thread of a block that runs when it is told to, until the next barrier or its end."""
+    """A thread of a block, which is no system thread: it runs when it is told to, until the next barrier or its end."""
+
+    running: _Thread | None = None
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.go, self.stopped = threading.Lock(), threading.Lock()
-        self.go.acquire()
-        self.stopped.acquire()
-        self.ended = False
+        self._steps = greenlet.greenlet(self.run)
 
     def run(self) -> None:
-        self.go.acquire()
-        if not self.abort:
+        with np.errstate(all="ignore"):
             super().run()
-        self.ended = True
-        self.stopped.release()
 
     def syncthreads(self) -> None:
-        self.stopped.release()
-        self.go.acquire()
-        if self.abort:
-            raise RuntimeError("another thread of the block has failed")
+        self._steps.parent.switch()
 
-    def step(self) -> None:
-        self.go.release()
-        self.stopped.acquire()
+    def step(self) -> bool:
+        """Go on; return whether it has not ended."""
+        _Thread.running = self
+        self._steps.switch()
+        if self.exception:
+            raise self.exception[0].with_traceback(self.exception[1])
+        return not self._steps.dead
 
 
-class _Turns(kernel.BlockManager):  # type: ignore[misc]
-    """A block whose threads take turns.
+class _Threading:
+    """The module `threading`, for the simulator."""
 
-    Numba's own runs them at once and watches them in a busy loop, which is slow for 256, and may give two of them two
-    arrays for one in shared memory.
-    """
+    def __getattr__(self, name: str) -> Any:
+        return getattr(threading, name)
+
+    def current_thread(self) -> Any:
+        return _Thread.running or threading.current_thread()
+
+
+class _Turns(simulated_block.Block):  # type: ignore[misc]
+    """A block without system threads, whose starts and switches take most of the time: kernels here have no locks."""
 
     def run(self, grid_point: tuple[int, ...], *arguments: Any) -> None:
-        if not self._f.meets:  # one system thread runs those of the block, whose starts take most of the time
+        if not self._f.meets:
             super().run(grid_point, *arguments)
             return
         threads = [
             _Thread(lambda: self._f(*arguments), self, grid_point, point, self._debug)
             for point in np.ndindex(*self._block_dim)
         ]
-        for thread in threads:
-            thread.start()
-        running = threads
         try:
-            while running:
-                for thread in running:
-                    thread.step()
-                    if thread.exception:
-                        raise thread.exception[0].with_traceback(thread.exception[1])
-                running = [thread for thread in running if not thread.ended]
+            while threads:
+                threads = [thread for thread in threads if thread.step()]
         finally:
-            for thread in threads:
-                thread.abort = True
-                if not thread.ended:
-                    thread.step()
-                thread.join()
+            _Thread.running = None
 
 
 @contextmanager
 def _in_turns() -> Iterator[None]:
-    before = kernel.BlockManager
-    kernel.BlockManager = _Turns
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernel, "BlockManager", _Turns)
+        for module in (kernelapi, simulated_cuda):
+            patch.setattr(module, "threading", _Threading())
         yield
-    finally:
-        kernel.BlockManager = before
 
 
 def linked_ptx(module: str, parts: Sequence[shipped.Part], capability: tuple[int, int]) -> str:

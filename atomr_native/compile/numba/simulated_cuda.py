@@ -71,6 +71,7 @@ class Warps:
                 elif thread.abort:
                     raise RuntimeError("another thread of the block has failed")
                 else:
+                    thread.give_turn()
                     self._met.wait(0.01)  # the end of a thread is not signalled
         return meeting.values
 
@@ -82,7 +83,7 @@ class Warps:
     def _has_ended(self, warp: int, lane: int) -> bool:
         number = warp * _LANES + lane
         thread = self._threads.get(number)
-        return number >= self._count or (thread is not None and thread.ident is not None and not thread.is_alive())
+        return number >= self._count or (thread is not None and thread.ended)
 
 
 def _lanes(mask: int) -> list[int]:

@@ -7,7 +7,6 @@ one system thread runs them one after the other, which is several times as fast.
 from __future__ import annotations
 
 import linecache
-import math
 import sys
 import threading
 import traceback
@@ -29,7 +28,8 @@ from .api import (
     simulator,
 )
 from .copies import members, simulated_copy
-from .simulated_cuda import MEETING, GpuOnly, SimulatedModule, Warps
+from .simulated_block import Block
+from .simulated_cuda import MEETING, GpuOnly, SimulatedModule
 
 __all__ = ["SharedMemory", "place", "simulated", "simulated_array"]
 
@@ -135,43 +135,6 @@ def _meets(function: FunctionType) -> bool:
     )
 
 
-class _Thread(simulator.BlockThread):  # type: ignore[misc]
-    """A thread registered with its warp."""
-
-    def __init__(self, function: Callable[[], None], manager: Any, *place: Any) -> None:
-        super().__init__(function, manager, *place)
-        manager.warps.add(self)
-
-    def run(self) -> None:
-        """Compute like a GPU, without warnings about overflows and divisions by zero."""
-        with np.errstate(all="ignore"):
-            super().run()
-
-
-class _Block(simulator.BlockManager):  # type: ignore[misc]
-    """A block; its threads run one after the other if none can wait for another."""
-
-    def __init__(self, function: Any, grid: Any, block: tuple[int, ...], debug: bool) -> None:
-        super().__init__(function, grid, block, debug)
-        self.warps = Warps(math.prod(block))
-
-    def run(self, grid_point: tuple[int, ...], *arguments: Any) -> None:
-        if getattr(self._f, "meets", True):
-            super().run(grid_point, *arguments)
-            return
-
-        def in_turn() -> None:
-            for number, point in enumerate(np.ndindex(*self._block_dim[::-1])):
-                thread.threadIdx, thread.thread_id = kernelapi.Dim3(*point[::-1]), number
-                self._f(*arguments)
-
-        thread = simulator.BlockThread(in_turn, self, grid_point, (0, 0, 0), self._debug)
-        thread.start()
-        thread.join()
-        if thread.exception:
-            raise thread.exception[0].with_traceback(thread.exception[1])
-
-
 class SharedMemory(kernelapi.FakeCUDAShared):  # type: ignore[misc]
     """The shared memory of a simulated block.
 
@@ -238,6 +201,5 @@ def _numpy_dtype(given: Any) -> np.dtype[Any]:
 FakeCUDAArray.__setitem__ = _assign
 kernelapi.FakeCUDAShared = SharedMemory
 kernelapi.FakeCUDALocal = LocalMemory
-simulator.BlockManager = _Block
-simulator.BlockThread = _Thread
+simulator.BlockManager = Block
 simulator.FakeCUDAModule = SimulatedModule
