@@ -39,7 +39,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: FORCE help demo test test-all test-plain test-bits test-kernels test-ray test-ray-services rewritten extras site
+.PHONY: FORCE help demo test test-all test-plain test-bits test-kernels test-ray test-ray-services rewritten extras site check-site
 .PHONY: array-api chaos mutation bench doctor lint format tables typecheck sanitize dist clean install check-machine
 .PHONY: $(SANITIZERS:%=sanitize-%)
 
@@ -57,7 +57,7 @@ help:
 	@echo 'make array-api  fetch array-api-tests, the test suite of the array API standard, and run it'
 	@echo 'make tables     write the tables of NVIDIA'"'"'s libraries from its headers, which EXTRAS=test-cuda brings'
 	@echo 'make dist       build sdist and wheel into dist/'
-	@echo 'make site       build the documentation into build/site/'
+	@echo 'make site       build the documentation into build/site/ (check-site: only look for references to nothing)'
 	@echo 'make extras     install each extra into a fresh environment and use it there (EXTRA=kernels: only this one)'
 	@echo 'make clean      remove everything that was built, .venv too'
 	@echo "NVIDIA's libraries as wheels: EXTRAS=cu13 (or cu12), as in: make test EXTRAS=cu13"
@@ -160,9 +160,16 @@ extras: $(VENV)/.tools
 	@$(BIN)/python tests/helpers/fresh_extras.py $(EXTRA)
 
 # Docstrings are read from the installed package.  Nothing is downloaded, and a warning is an error.
+SPHINX = $(BIN)/python -m sphinx -W --keep-going --quiet -j auto -c docs
+
 site: $(VENV)/.dev
-	@$(BIN)/python -m sphinx -b html -W --keep-going --quiet -j auto -c docs . build/site
+	@$(SPHINX) -b html . build/site
 	@echo 'site: build/site/index.html'
+
+# Of its time, to write the pages is a third.
+check-site: $(VENV)/.dev
+	@$(SPHINX) -b dummy . build/check-site
+	@echo 'check-site: every reference leads somewhere'
 
 clean:
 	rm -rf build dist $(VENV) .venv-plain .mypy_cache .pytest_cache .ruff_cache .hypothesis tests/native/build

@@ -65,8 +65,8 @@ STARTED = (
     "runtime/test_host_devices.py", "runtime/test_no_descriptors.py", "runtime/test_placement.py",
     "runtime/test_start_imports.py", "runtime/test_worker_process.py",
 )  # fmt: skip
-#: Folders of tests where the size of segments matters.
-OF_MEMORY = ("memory/", "runtime/")
+#: Tests where the size of segments matters.
+OF_MEMORY = ("memory/",)
 #: Name of the plugin that says which tests were left out.
 LEFT_OUT = "atomr-left-out"
 
@@ -164,12 +164,12 @@ def quick_workers(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def small_staging(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Have staging segments of 8 MiB: to make the pages of 64 MiB takes half of the start of a fake device."""
+    """Have staging segments of 2 MiB: to make the pages of 64 MiB takes half of the start of a fake device."""
     if _is_below(request, STARTED + OF_MEMORY):
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(growth._LEAST, STAGING, 8 << 20)
+        patch.setitem(growth._LEAST, STAGING, 2 << 20)
         yield
 
 
