@@ -125,9 +125,15 @@ class Block(simulator.BlockManager):  # type: ignore[misc]
 
     def _next(self) -> None:
         """Give the turn to the next thread; the caller holds the lock."""
-        self._running = self._ready.pop() if self._ready else None
-        if self._running is not None:
-            self._running.go_on()
+        thread = self._running = self._ready.pop() if self._ready else None
+        if thread is None:
+            return
+        try:
+            thread.go_on()
+        except RuntimeError as error:  # no more threads can be started
+            thread.exception = error, error.__traceback__
+            self._failed, self._running = thread, None
+            self._over.release()
 
     def _watch(self) -> None:
         """Wait until no thread is left, or one has failed; let the next one run where a turn takes long."""

@@ -20,6 +20,13 @@ def run(kernel: Any, block: Any, *arrays: np.ndarray) -> None:
     simulator.simulated(kernel)[1, block, 0, 0](*map(simulator.simulated_array, arrays))  # type: ignore[index]
 
 
+def wait_for_threads() -> None:
+    end = time.monotonic() + 60
+    while any(isinstance(thread, simulated_block.BlockThread) for thread in threading.enumerate()):
+        assert time.monotonic() < end, "threads of the block wait for ever"
+        time.sleep(0.001)
+
+
 def sum_of_block(x, out):
     shared = cuda.shared.array(256, float32)
     i = cuda.threadIdx.x
@@ -114,11 +121,24 @@ def test_a_failure_ends_the_block() -> None:
     out = np.zeros(32, "i4")
     with pytest.raises(ValueError, match=r"tid=\[5, 0, 0\].*the sixth"):
         run(one_fails, 32, out)
+    wait_for_threads()
     assert not out.any()
-    end = time.monotonic() + 60
-    while any(isinstance(thread, simulated_block.BlockThread) for thread in threading.enumerate()):
-        assert time.monotonic() < end, "threads of the block wait for ever"
-        time.sleep(0.001)
+
+
+def test_a_thread_that_cannot_be_started_ends_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Any] = []
+
+    def start(thread: Any) -> None:
+        started.append(thread)
+        if len(started) == 9:
+            raise RuntimeError("can't start new thread")
+        threading.Thread.start(thread)
+
+    monkeypatch.setattr(simulated_block.BlockThread, "start", start)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        run(sum_of_block, 256, np.zeros(256, "f4"), np.zeros(1, "f4"))
+    assert len(started) == 9
+    wait_for_threads()
 
 
 def places(out):
