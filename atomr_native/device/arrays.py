@@ -391,6 +391,8 @@ class MemoryMethods:
         Unsupported
             If it is memory of another kind of device, of a GPU that this one does not reach, or of a GPU while this
             device runs in a thread.
+        NestedCall
+            In a callback of the garbage collector that runs in the thread of `GpuRef.share` which would answer.
         """
         return open_shared(self._state, name, timeout)
 

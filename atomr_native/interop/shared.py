@@ -32,7 +32,7 @@ from .._support.public import public
 from .._support.timeouts import seconds_of
 from ..arrays.layout import layout_from
 from ..dtypes import DTYPES
-from ..errors import AtomrError, GpuRefStale, InvalidRequest, Unsupported
+from ..errors import AtomrError, GpuRefStale, InvalidRequest, NestedCall, Unsupported
 
 if TYPE_CHECKING:
     from ..arrays.gpu_ref import GpuRef
@@ -145,7 +145,16 @@ class _Server:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         self._socket.bind(_address(self.token))
         self._socket.listen()
-        threading.Thread(target=self._accept, name="atomr_native-share", daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, name="atomr_native-share", daemon=True)
+        self._accepting.start()
+
+    def refuse_own_thread(self) -> None:
+        """Raise `NestedCall` in the thread that accepts: it would wait for itself."""
+        if threading.current_thread() is self._accepting:
+            raise NestedCall(
+                "open_shared in the thread that answers whoever opens arrays of this program: by a destructor, or a "
+                "callback of the garbage collector; let another thread make the call"
+            )
 
     def abandon(self) -> None:
         """In a forked child: let go of the socket, so that nobody waits for an answer when the parent has ended."""
@@ -305,6 +314,8 @@ def _check(found: dict[str, Any], fd: int, owner: SharingDevice, name: str) -> N
 def open_shared(owner: SharingDevice, name: str, timeout: float) -> GpuRef:
     """Serve `Device.open_shared`."""
     seconds = seconds_of(timeout, limited=True)
+    if _server is not None:
+        _server.refuse_own_thread()
     lent = _Lent()
     with _connect(name, seconds) as connection:
         found, fd = _receive(connection, name)

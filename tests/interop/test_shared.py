@@ -315,3 +315,23 @@ def test_a_server_that_is_none_is_refused(host: an.Device) -> None:
         server.listen()
         with pytest.raises(an.InvalidRequest, match="does not answer"):
             host.open_shared(f"{token}-1", timeout=0.1)
+
+
+def test_the_thread_that_answers_does_not_wait_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a callback of the garbage collector it may try to open an array of its own program."""
+    talk, refused = sharing._Server._talk, []
+
+    with HOST.system(standby="off") as system, HOST.system(standby="off") as opening:
+        device = opening.device("host")
+
+        def talk_to(server: sharing._Server) -> object:  # looked up by the thread that accepts, before each answer
+            with pytest.raises(an.NestedCall, match="another thread"):
+                device.open_shared(shared.name, timeout=5)
+            refused.append(threading.current_thread())
+            return talk.__get__(server)
+
+        with system.device("host").put([1.0]).share() as shared:
+            monkeypatch.setattr(sharing._Server, "_talk", property(talk_to))
+            assert device.open_shared(shared.name).numpy() == [1]
+    assert len(refused) == 1
+    assert refused[0] is not threading.current_thread()
