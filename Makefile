@@ -166,7 +166,7 @@ site: $(VENV)/.dev
 	@$(SPHINX) -b html . build/site
 	@echo 'site: build/site/index.html'
 
-# Of its time, to write the pages is a third.
+# Without the pages, which are a third of the time.
 check-site: $(VENV)/.dev
 	@$(SPHINX) -b dummy . build/check-site
 	@echo 'check-site: every reference leads somewhere'

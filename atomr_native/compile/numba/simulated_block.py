@@ -84,13 +84,18 @@ class Block(simulator.BlockManager):  # type: ignore[misc]
 
     def run(self, grid_point: tuple[int, ...], *arguments: Any) -> None:
         """Run the block."""
-        if not getattr(self._f, "meets", True):
-            self._run_in_one_thread(grid_point, arguments)
-            return
-        threads = self._waiting = [
-            BlockThread(lambda: self._f(*arguments), self, grid_point, point[::-1], self._debug)
-            for point in np.ndindex(*self._block_dim[::-1])
-        ]
+        points = [point[::-1] for point in np.ndindex(*self._block_dim[::-1])]
+
+        def one_after_the_other() -> None:
+            for number, point in enumerate(points):
+                threads[0].threadIdx, threads[0].thread_id = kernelapi.Dim3(*point), number
+                self._f(*arguments)
+
+        if getattr(self._f, "meets", True):
+            works = [(lambda: self._f(*arguments), point) for point in points]
+        else:
+            works = [(one_after_the_other, (0, 0, 0))]
+        threads = self._waiting = [BlockThread(work, self, grid_point, point, self._debug) for work, point in works]
         while self._waiting:
             with self._lock:
                 self._left, self._ready, self._waiting = len(self._waiting), self._waiting[::-1], []
@@ -150,16 +155,3 @@ class Block(simulator.BlockManager):  # type: ignore[misc]
         for thread in threads:
             if thread.ident is not None:
                 thread.leave_barrier()
-
-    def _run_in_one_thread(self, grid_point: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
-        def in_turn() -> None:
-            for number, point in enumerate(np.ndindex(*self._block_dim[::-1])):
-                thread.threadIdx, thread.thread_id = kernelapi.Dim3(*point[::-1]), number
-                self._f(*arguments)
-
-        thread = BlockThread(in_turn, self, grid_point, (0, 0, 0), self._debug)
-        self._left = 1
-        thread.start()
-        thread.join()
-        if thread.exception:
-            raise thread.exception[0].with_traceback(thread.exception[1])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any
 
 import numpy as np
 import pytest
+from actions import eventually
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
@@ -21,10 +21,7 @@ def run(kernel: Any, block: Any, *arrays: np.ndarray) -> None:
 
 
 def wait_for_threads() -> None:
-    end = time.monotonic() + 60
-    while any(isinstance(thread, simulated_block.BlockThread) for thread in threading.enumerate()):
-        assert time.monotonic() < end, "threads of the block wait for ever"
-        time.sleep(0.001)
+    eventually(lambda: not any(isinstance(thread, simulated_block.BlockThread) for thread in threading.enumerate()))
 
 
 def sum_of_block(x, out):
