@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from ..errors import InvalidRequest
 from . import nvrtc
 
-__all__ = ["LinkPart", "from_file", "object_code", "prepared"]
+__all__ = ["LinkPart", "from_file", "prepared"]
 
 #: Kinds of files, by suffix.
 _KINDS: Final = {".cu": "cu", ".ptx": "ptx", ".ltoir": "ltoir", ".a": "library", ".cubin": "cubin"}
@@ -76,8 +76,3 @@ def prepared(part: LinkPart, arch: str) -> LinkPart:
         part.data.decode(errors="replace"), arch, options=_OPTIONS, include=include, output="ltoir"
     )
     return LinkPart("ltoir", program.code, part.name)
-
-
-def object_code(core: Any, part: LinkPart) -> Any:
-    """Return a part as an object of `cuda.core`, which passes it to nvJitLink."""
-    return getattr(core.ObjectCode, f"from_{part.kind}")(part.data)

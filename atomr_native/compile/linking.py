@@ -1,24 +1,78 @@
-"""Code into machine code, by nvJitLink.  Needs no Numba, so that workers can link what its users compiled."""
+"""Code into machine code, by nvJitLink.  Needs no Numba, so that workers can link what its users compiled.
+
+`cuda.core.Linker` does not replace the calls of nvJitLink here: it leaves the end of a failed link to the garbage
+collector, which may run in another thread, and after `nvJitLinkDestroy` in another thread than `nvJitLinkCreate`'s the
+next link ends the program with SIGSEGV (seen in nvJitLink 13.0).
+"""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from .._support.disk_cache import cached
 from ..errors import LibraryError, Unsupported
-from . import INSTALL_HINT, link_parts
+from . import INSTALL_HINT
 from .link_parts import LinkPart
 
-__all__ = ["link"]
+__all__ = ["link", "run_linker"]
+
+_LOG_CHARACTERS: Final = 4000
 
 
-def _linker() -> Any:
+def _library() -> Any:
     try:
-        return importlib.import_module("cuda.core"), importlib.import_module("cuda.bindings.nvjitlink")
+        return importlib.import_module("cuda.bindings.nvjitlink")
     except ImportError as error:
-        raise Unsupported(f"linking kernels needs cuda.core and cuda.bindings ({error}); {INSTALL_HINT}") from None
+        raise Unsupported(f"linking kernels needs cuda.bindings ({error}); {INSTALL_HINT}") from None
+
+
+def _log_of(library: Any, handle: int) -> str:
+    log = bytearray(library.get_error_log_size(handle))
+    if log:
+        library.get_error_log(handle, log)
+    return log.decode(errors="replace").strip("\0 \n")
+
+
+def run_linker(parts: Sequence[LinkPart], options: Sequence[str], output: str = "cubin") -> bytes:
+    """Link code by nvJitLink, without the disk cache.  Waits for the linker; needs no GPU.
+
+    Parameters
+    ----------
+    parts : sequence of LinkPart
+        Of any kind but ``"cu"``.
+    options : sequence of str
+        nvJitLink's, such as ``"-arch=sm_90"``.
+    output : str
+        ``"cubin"``, or ``"ptx"`` with the option ``"-ptx"``.
+
+    Raises
+    ------
+    LibraryError
+        If the parts cannot be linked; the message has the linker's log.
+    """
+    library = _library()
+    handle, operation = 0, f"linking with {' '.join(options)}"
+    try:
+        handle = library.create(len(options), list(options))
+        for number, part in enumerate(parts):
+            kind = library.InputType[part.kind.upper()]
+            library.add_data(handle, kind, part.data, len(part.data), part.name or f"part {number}")
+        library.complete(handle)
+        code = bytearray(getattr(library, f"get_linked_{output}_size")(handle))
+        getattr(library, f"get_linked_{output}")(handle, code)
+        return bytes(code)
+    except library.nvJitLinkError as error:
+        text = str(error)
+        if handle:
+            text = _log_of(library, handle) or text
+        status = int(error.status)
+        name = library.Result(status).name
+        raise LibraryError("nvjitlink", status, name, operation, text[:_LOG_CHARACTERS]) from None
+    finally:
+        if handle:
+            library.destroy(handle)  # in the thread that created it
 
 
 def link(parts: Sequence[bytes | LinkPart], arch: str, *, max_registers: int | None = None) -> bytes:
@@ -40,21 +94,16 @@ def link(parts: Sequence[bytes | LinkPart], arch: str, *, max_registers: int | N
     LibraryError
         If the parts cannot be linked.
     """
-    core, nvjitlink = _linker()
     try:
-        version = nvjitlink.version()
+        version = _library().version()
     except (RuntimeError, OSError) as error:
         raise Unsupported(f"linking kernels needs the nvJitLink library ({str(error)[:500]}); {INSTALL_HINT}") from None
     given = [part if isinstance(part, LinkPart) else LinkPart("ltoir", part) for part in parts]
-    optimizes = any(part.kind == "ltoir" for part in given)  # and refused if there is none
-    options = core.LinkerOptions(arch=arch, link_time_optimization=optimizes, max_register_count=max_registers)
-
-    def make() -> bytes:
-        try:
-            linker = core.Linker(*(link_parts.object_code(core, part) for part in given), options=options)
-            return bytes(linker.link("cubin").code)
-        except Exception as error:
-            raise LibraryError("nvjitlink", 0, type(error).__name__, f"linking for {arch}", str(error)[:4000]) from None
-
+    options = [f"-arch={arch}"]
+    if any(part.kind == "ltoir" for part in given):  # the option is refused if there is none
+        options.append("-lto")
+    if max_registers is not None:
+        options.append(f"-maxrregcount={max_registers}")
     contents = [content for part in given for content in (part.kind.encode(), part.data)]
-    return cached("cubin", (b"link", arch.encode(), str((version, max_registers)).encode(), *contents), make)
+    key = (b"link", arch.encode(), str((version, max_registers)).encode(), *contents)
+    return cached("cubin", key, lambda: run_linker(given, options))

@@ -18,6 +18,8 @@ from plan_builds import build_cuda
 
 from atomr_native.builders.cuda.target import Target
 from atomr_native.compile import shipped
+from atomr_native.compile.link_parts import LinkPart
+from atomr_native.compile.linking import run_linker
 from atomr_native.compile.numba import simulated_block, simulated_cuda, simulator
 from atomr_native.compile.nvrtc import arch_of
 from atomr_native.plans.spec import PlanSpec, ShippedCode
@@ -169,10 +171,8 @@ _compiled = functools.cache(shipped.compiled)
 
 def ptx_of(codes: Sequence[bytes], capability: tuple[int, int]) -> str:
     """Return what the linker makes of LTO-IR before the last step, as text."""
-    from cuda.core import Linker, LinkerOptions, ObjectCode
-
-    options = LinkerOptions(arch=arch_of(capability), link_time_optimization=True, ptx=True)
-    return bytes(Linker(*map(ObjectCode.from_ltoir, codes), options=options).link("ptx").code).decode()
+    parts = [LinkPart("ltoir", code) for code in codes]
+    return run_linker(parts, (f"-arch={arch_of(capability)}", "-lto", "-ptx"), "ptx").decode()
 
 
 def _fitting(array: np.ndarray[Any, Any]) -> tuple[str, ...]:
