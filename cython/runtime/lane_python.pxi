@@ -38,6 +38,7 @@ cdef class PythonRun:
 cdef void put_text(char *into, size_t size, str text) noexcept:
     cdef bytes raw = text.encode("utf-8", "replace")
     strncpy(into, raw, size - 1)
+    into[size - 1] = 0
 
 
 cdef int explain(object error, PythonRun plan, atomr_failure *failure):
@@ -48,26 +49,26 @@ cdef int explain(object error, PythonRun plan, atomr_failure *failure):
         text = "<exception str() failed>"
     if isinstance(error, LibraryError):
         failure.status = error.status if -(1 << 31) <= error.status < 1 << 31 else 0
-        put_text(failure.lib, 16, error.lib)
-        put_text(failure.name, 64, error.name)
-        put_text(failure.text, 872, getattr(error, "words", text))
+        put_text(failure.lib, sizeof(failure.lib), error.lib)
+        put_text(failure.name, sizeof(failure.name), error.name)
+        put_text(failure.text, sizeof(failure.text), getattr(error, "words", text))
         return ATOMR_LIBRARY_ERROR
-    put_text(failure.lib, 16, "python")
-    put_text(failure.name, 64, type(error).__name__)
+    put_text(failure.lib, sizeof(failure.lib), "python")
+    put_text(failure.name, sizeof(failure.name), type(error).__name__)
     if isinstance(error, MemoryError):
         code = ATOMR_OUT_OF_MEMORY
     elif isinstance(error, Unsupported):
         code = ATOMR_UNSUPPORTED
         if not isinstance(error, PlanQuarantined):
             library, _, rule = error.rule.partition(".")  # the parent joins them again
-            put_text(failure.lib, 16, library)
-            put_text(failure.name, 64, rule)
+            put_text(failure.lib, sizeof(failure.lib), library)
+            put_text(failure.name, sizeof(failure.name), rule)
     elif isinstance(error, InvalidRequest):
         code = ATOMR_INVALID_REQUEST
     else:
         code = ATOMR_LIBRARY_ERROR
         text = f"{plan.operation}: {text}"
-    put_text(failure.text, 872, text)
+    put_text(failure.text, sizeof(failure.text), text)
     return code
 
 
@@ -83,8 +84,8 @@ cdef int run_python(void *context, const atomr_call *call, atomr_failure *failur
         try:
             code = explain(error, plan, failure)
         except BaseException:
-            strncpy(failure.lib, b"python", 15)
-            strncpy(failure.name, b"an error that cannot be explained", 63)
+            strncpy(failure.lib, b"python", sizeof(failure.lib) - 1)
+            strncpy(failure.name, b"an error that cannot be explained", sizeof(failure.name) - 1)
         try:
             logger.debug("message %d of lane %d failed", call.ticket, call.lane, exc_info=error)
         except BaseException:  # of a program's filter

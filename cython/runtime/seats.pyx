@@ -66,7 +66,7 @@ cdef class Page:
         self.page.restarts = restarts
         self.page.engines = engines
         for i, name in enumerate(devices):
-            strncpy(self.page.seats[i].device, name.encode(), 15)
+            strncpy(self.page.seats[i].device, name.encode(), sizeof(self.page.seats[i].device) - 1)
 
     def __dealloc__(self):
         if self.page != NULL:
