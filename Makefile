@@ -39,7 +39,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: FORCE help demo test test-all test-plain test-bits test-kernels test-ray test-ray-services rewritten extras site check-site
+.PHONY: FORCE help demo test test-all test-plain test-bits test-kernels test-ray test-ray-services test-sanitized rewritten extras site check-site
 .PHONY: array-api chaos mutation bench doctor lint format tables typecheck sanitize dist clean install check-machine
 .PHONY: $(SANITIZERS:%=sanitize-%)
 
@@ -50,6 +50,7 @@ help:
 	@echo 'make test-bits  those that compare to the last place, with the arithmetic of older processors'
 	@echo 'make test-kernels every family of kernels of CUTLASS compiles (EXTRAS=test-cuda); for the night'
 	@echo 'make test-ray   clusters on the oldest Ray and on the newest, with KILLS=$(KILLS)'
+	@echo 'make test-sanitized the tests on modules compiled with AddressSanitizer'
 	@echo 'make test-ray-services  a cluster inside of Ray Serve and Ray Train, whose packages are large'
 	@echo 'make doctor     check this machine'
 	@echo 'make lint | format | typecheck | sanitize'
@@ -108,6 +109,18 @@ test-ray: $(RAYS:%=%/.there)
 
 test-ray-services: build/ray/services/.there
 	@PYTHONPATH=$(CURDIR)/build/ray/services $(BIN)/python -m pytest -q tests/ray/test_on_ray.py -k serve $(ARGS)
+
+# In an environment of their own, since the modules that Cython compiles are instrumented. ASan looks for C++ exceptions
+# when it starts, and faults stay the tests' own. A worker's report fails the run, too, which a test may take for a death.
+ASAN := -fsanitize=address -fno-omit-frame-pointer -g -O1
+REPORTS := $(CURDIR)/build/sanitized
+test-sanitized:
+	@CFLAGS='$(ASAN)' LDFLAGS='$(ASAN)' $(MAKE) --no-print-directory install VENV=.venv-sanitized
+	@rm -rf $(REPORTS) && mkdir -p $(REPORTS)
+	@LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so.6)" \
+		ASAN_OPTIONS=abort_on_error=1:detect_leaks=0:handle_segv=0:quarantine_size_mb=64:log_path=$(REPORTS)/report \
+		$(subst $(BIN),.venv-sanitized/bin,$(PYTEST)) -m 'not slow' $(ARGS); status=$$?; \
+		! grep -rl 'ERROR: AddressSanitizer' $(REPORTS) && exit $$status
 
 array-api: $(VENV)/.installed
 	@DEVICE=$(or $(DEVICE),host) $(BIN)/python tests/array_api/suite.py $(ARGS)
@@ -172,7 +185,7 @@ check-site: $(VENV)/.dev
 	@echo 'check-site: every reference leads somewhere'
 
 clean:
-	rm -rf build dist $(VENV) .venv-plain .mypy_cache .pytest_cache .ruff_cache .hypothesis tests/native/build
+	rm -rf build dist $(VENV) .venv-plain .venv-sanitized .mypy_cache .pytest_cache .ruff_cache .hypothesis tests/native/build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 install: $(VENV)/.installed
