@@ -282,6 +282,7 @@ def _take_no_literals(dispatcher: Any) -> None:
     dispatcher.get_call_template = get_call_template
 
 
+@shielded_service
 def compile_ltoir(
     function: python_types.FunctionType, arguments: Sequence[Any], capability: tuple[int, int], options: dict[str, Any]
 ) -> Compiled:
@@ -346,6 +347,7 @@ def _has_nvvm() -> bool:
     return True
 
 
+@shielded_service
 def device_function(
     function: object, signature: str, name: str | None, capability: tuple[int, int], *, brief: bool = False
 ) -> bytes:
