@@ -454,5 +454,6 @@ void *atomr_lane_main(void *argument) {
     }
     atomr_signal_now(l);
     atomic_store(&l->w->state, 2);
+    if (k->lane_ends) k->lane_ends();
     return NULL;
 }

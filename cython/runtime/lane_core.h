@@ -124,6 +124,8 @@ int atomr_lane_threads(void); /* of the process; a thread that a library starts 
 int atomr_worker_set_workspace(atomr_worker *, unsigned lane, void *base, uint64_t nbytes);
 uint64_t atomr_worker_workspace(const atomr_worker *, unsigned lane); /* bytes */
 void atomr_worker_go(atomr_worker *);
+/* Called in each lane's thread at its end.  Before any lane opens. */
+void atomr_worker_at_lane_end(atomr_worker *, void (*run)(void));
 /* A fault of the device shall not end this process, which is not the worker's own: `eventfd`, which stays the caller's,
  * is rung instead, and the lanes end.  Before any lane opens. */
 void atomr_worker_outlive(atomr_worker *, int eventfd);

@@ -92,6 +92,7 @@ struct atomr_worker {
     uint32_t cells;
     uint64_t spin_ns;
     atomr_spinners longer;
+    void (*lane_ends)(void); /* in the thread of each, at its end; NULL: nothing */
     int64_t nap_ns; /* the longest sleep of an idle thread; nothing but caution depends on it */
     int64_t probe_ns; /* how often an idle device is asked for errors */
     int32_t max_spinners;

@@ -62,6 +62,7 @@ cdef extern from "runtime/lane_core.h" nogil:
     int atomr_worker_set_workspace(atomr_worker *, unsigned lane, void *base, uint64_t nbytes)
     uint64_t atomr_worker_workspace(const atomr_worker *, unsigned lane)
     void atomr_worker_go(atomr_worker *)
+    void atomr_worker_at_lane_end(atomr_worker *, void (*run)() noexcept nogil)
     void atomr_worker_outlive(atomr_worker *, int eventfd)
     void atomr_worker_fault(atomr_worker *, const char *what)
     int atomr_worker_has_faulted(const atomr_worker *)

@@ -39,8 +39,16 @@ cdef extern from *:
         atomr_kept = 1;
         PyGILState_Ensure();
     }
+    /* At the thread's end, but not after the interpreter's. */
+    static void atomr_drop_state(void) {
+        if (!atomr_kept || !Py_IsInitialized()) return;
+        const PyGILState_STATE before = PyGILState_Ensure();
+        PyGILState_Release(PyGILState_LOCKED); /* that of `atomr_keep_state` */
+        PyGILState_Release(before);
+    }
     """
     void atomr_keep_state()
+    void atomr_drop_state() noexcept nogil
 
 cdef enum:
     GAP = 2 << 20  # bytes without memory on each side of a segment
@@ -197,6 +205,7 @@ cdef class Lanes:
         self.worker = atomr_worker_new(p_fd, p_bytes, self.backend.table(), spin_us * 1000)
         if self.worker == NULL:
             raise AtomrError(f"cannot use the parent's shared memory: {strerror(errno).decode()}")
+        atomr_worker_at_lane_end(self.worker, atomr_drop_state)
         self.plans = {}
         self.segments = {}
         self.foreign = {}

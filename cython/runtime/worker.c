@@ -60,6 +60,8 @@ atomr_worker *atomr_worker_new(int p_fd, uint64_t p_bytes, const atomr_backend *
 int atomr_worker_w_fd(const atomr_worker *k) { return k->w_fd; }
 void *atomr_worker_w(const atomr_worker *k) { return k->w; }
 
+void atomr_worker_at_lane_end(atomr_worker *k, void (*run)(void)) { k->lane_ends = run; }
+
 int atomr_worker_set_segment(atomr_worker *k, uint32_t index, void *base, uint64_t nbytes) {
     if (index >= ATOMR_MAX_SEGMENTS) return -1;
     atomic_store_explicit(&k->segments[index].nbytes, nbytes, memory_order_relaxed);

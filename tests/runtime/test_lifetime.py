@@ -39,6 +39,33 @@ def test_a_closed_system_leaves_nothing(placement: Placement) -> None:
     before.check()
 
 
+def test_threads_of_lanes_take_their_python_state_along() -> None:
+    """As `faulthandler` lists the states; each would stay until the program ends."""
+    scripts.run("""
+import faulthandler, tempfile
+import atomr_native as an
+
+def states():
+    with tempfile.TemporaryFile() as file:
+        faulthandler.dump_traceback(file)
+        file.seek(0)
+        return file.read().count(b"hread 0x")
+
+def use():
+    with an.System(isolation="thread") as system:
+        device = system.device()
+        x = device.put([1.0])
+        device.elementwise.run("x + 1", x=x, out=x)
+        assert x.numpy() == [2]
+
+use()
+before = states()
+for _ in range(5):
+    use()
+assert states() <= before + 2, states()  # threads of the package that are kept, and may have begun meanwhile
+""")
+
+
 def test_a_standby_leaves_nothing(worker_process: Placement) -> None:
     before = Baseline()
     with worker_process.system(standby="warm") as system:
