@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import random
@@ -223,7 +224,11 @@ def test_messages_that_meet_the_fault_are_no_failures_of_their_own(device: an.De
         add = device.elementwise.plan(f"c + {i}", out=x, c=x)
         for plan in (crash, add, slow):
             plan.wait(60)
-        replies = [crash.ask(), *(add.ask(x) for _ in range(30)), *(slow.ask() for _ in range(30))]
+        replies = [crash.ask()]
+        with contextlib.suppress(an.GpuRefStale):  # on a slow machine the fault is known before all are sent
+            for _ in range(30):
+                replies.append(add.ask(x))
+        replies += [slow.ask() for _ in range(30)]
         for reply in replies:
             assert reply.wait(60)
             error = reply.exception()
