@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from .._lib.guard import Lock
+from .._lib.guard import Lock, Persisting, shielded
 from .._support.checks import as_integer, check_choice, is_integer, is_real
 from .._support.timeouts import seconds_of
 from ..actors._family import check_constructor
@@ -134,8 +134,8 @@ class Cluster:
             chosen.setdefault("memory_limit", {"host": memory * 4 // 5})
         self._system = System(**{**chosen, "standby": "off", "observe": False})
         self.name = name or f"cluster-{os.urandom(6).hex()}"
-        self._lock = Lock()
-        self._closed = False
+        self._closing = Lock()
+        self._closed = self._ended = False
         self._closers: list[Callable[[], object]] = []
         names = {f"node{number}": gpus for number in range(count)}
         self._carrier = carrier if carrier is not None else on_ray(self.name)
@@ -190,7 +190,8 @@ class Cluster:
 
     def _join(self, peer: Peer) -> None:
         self.name, self._system, self._peer, self._carrier = peer.cluster, peer.system, peer, peer.carrier
-        self._lock, self._closed, self._closers = Lock(), False, []
+        self._closing, self._closers = Lock(), []
+        self._closed = self._ended = False
         self._nodes = None  # they are another process's
 
     # ---- as a System
@@ -430,20 +431,26 @@ class Cluster:
     def close(self, timeout: float = 5.0) -> None:
         """Let messages leave and actors finish, for at most `timeout` seconds, then end all nodes.  Idempotent.
 
-        A cluster that was joined is left; its nodes go on.
+        A cluster that was joined is left; its nodes go on.  An interrupt (Ctrl-C) ends the wait; everything still
+        ends, in another thread, and the next `close` waits for that.
         """
-        timeout = seconds_of(timeout, limited=True)
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
+        self._close(time.monotonic() + seconds_of(timeout, limited=True))
+
+    @shielded
+    def _close(self, deadline: float) -> None:
+        self._closed = True
+        with Persisting(), self._closing:
+            if not self._ended:
+                self._end(deadline)
+                self._ended = True
+
+    def _end(self, deadline: float) -> None:
         nodes = self._nodes
         if nodes is not None:
             nodes.leave()
         for end in self._closers:
             end()
-        peer: Peer | None = getattr(self, "_peer", None)
-        deadline = time.monotonic() + timeout
+        peer: Peer | None = getattr(self, "_peer", None)  # none where the constructor failed
         if peer is not None and peer.host is None:
             peer.flush(deadline)
         if nodes is None:

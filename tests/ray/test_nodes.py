@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import threading
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any, ClassVar
 import pytest
 from actions import eventually
 from cluster_actors import Gate, Log, Watcher
+from interrupts import Interrupter
 
 import atomr_native as an
 from atomr_native.ray import Cluster
@@ -143,6 +145,18 @@ def test_close_lets_actors_finish_on_nodes_that_the_program_has_not_called(clust
     cluster.close(30.0)
     timer.join()
     assert Slow.seen == list(range(5))
+
+
+def test_an_interrupted_close_ends_all_nodes(clusters: Make) -> None:
+    Slow.seen.clear()
+    Slow.go.clear()
+    cluster, carrier = clusters()
+    cluster.spawn(Slow, node=1).tell("last")
+    with Interrupter(random.Random(1)) as interrupter:
+        assert interrupter.call(functools.partial(cluster.close, 30.0), 0.3)
+        Slow.go.set()
+        cluster.close()  # it waits for the first
+    assert (Slow.seen, carrier._nodes) == (["last"], [])
 
 
 def test_a_watch_across_nodes(clusters: Make) -> None:
