@@ -1,4 +1,4 @@
-"""Communicators: the ranks, their plans, and sends to all of them or to none."""
+"""Communicators: the ranks, and sends to all of them or to none."""
 
 from __future__ import annotations
 
@@ -19,19 +19,17 @@ from .._support.public import public
 from .._support.timeouts import seconds_of
 from ..arrays.gpu_ref import GpuRef
 from ..arrays.owner import owner_of
-from ..dtypes import as_dtype
 from ..errors import ActorStopped, InvalidRequest
-from ..libraries.collective.attributes import CollectiveAttributes, Step
+from ..libraries.collective.attributes import Step
 from ..plans.plan import Plan
-from ..plans.signature import signature_of
-from ..plans.spec import OVERWRITE, READ, WRITE, PlanSpec, describe
 from .durable import CommunicatorGroup
 from .group import Group, merged
 from .methods import CollectiveMethods
 from .plan import CollectivePlan
 from .prepared import Prepared, structure_of
+from .rank_plans import RankPlans
 from .reply import CollectiveReply
-from .request import CollectiveRequest, Lowered, Use, lower
+from .request import CollectiveRequest, Lowered, lower
 from .symmetric_methods import SymmetricMethods
 
 if TYPE_CHECKING:
@@ -117,9 +115,7 @@ class Communicator(CollectiveMethods, SymmetricMethods, ProcessBound):
         self._copy_engines = copy_engines
         self._symmetric = None
         self._count = Count()
-        self._plans: OrderedDict[tuple[PlanSpec, ...], list[Plan]] = OrderedDict()
         self._prepared: OrderedDict[object, Prepared] = OrderedDict()  # of methods, by structure
-        self._copies: OrderedDict[tuple[int, int, int, bool], list[Plan]] = OrderedDict()
         self._known: weakref.WeakSet[Prepared] = weakref.WeakSet()  # these, and those of plans
         #: What has been recorded over the ranks.
         self.programs: weakref.WeakSet[CommunicatorProgram] = weakref.WeakSet()
@@ -130,6 +126,8 @@ class Communicator(CollectiveMethods, SymmetricMethods, ProcessBound):
         self._groups = threading.local()
         self._closed = False
         self._owners = [owner_of(device) for device in devices]
+        #: Plans of the messages that were sent last.  Internal.
+        self.rank_plans = RankPlans(number, self._owners, registry.lane_of, _PLANS)
         for device in devices:
             device.on_generation(self._restarted)
 
@@ -238,7 +236,7 @@ class Communicator(CollectiveMethods, SymmetricMethods, ProcessBound):
             "generation": self._generation,
             "state": "closed" if self._closed else "open",
             "messages": self._count.last,
-            "plans": len(self._plans),
+            "plans": len(self.rank_plans),
         }
 
     def close(self, timeout: float = 5.0) -> None:
@@ -274,10 +272,9 @@ class Communicator(CollectiveMethods, SymmetricMethods, ProcessBound):
             check()
             time.sleep(0.001)
         with self._lock:
-            known: list[Sequence[Plan]] = [*self._plans.values(), *(prepared.plans for prepared in self._known)]
+            known: list[Sequence[Plan]] = [*self.rank_plans.clear(), *(prepared.plans for prepared in self._known)]
             known += [program.plans for program in self.programs]
             plans = [plan for found in known for plan in found]
-            self._plans.clear()
             self._prepared.clear()
         for plan in plans:
             while not plan.core.wait_ticket(
@@ -466,27 +463,11 @@ class Communicator(CollectiveMethods, SymmetricMethods, ProcessBound):
     def copy_plans(self, source: Device, target: Device, nbytes: int, direct: bool) -> tuple[list[Plan], int]:
         """Return the plan of each rank of a copy between the two of them, and the source's rank.  Internal."""
         self._check_open()
-        key = (self.rank_of(source), self.rank_of(target), nbytes, direct)
-        found = self._copies.get(key)
-        return self._remember_copies(key) if found is None else found, key[0]
-
-    def _remember_copies(self, key: tuple[int, int, int, bool]) -> list[Plan]:
-        source, target, nbytes, direct = key
-        layout = Use("x", writes=False, ref=None, shape=(nbytes,), dtype="uint8")
-        into = Use("out", writes=True, ref=None, shape=(nbytes,), dtype="uint8")
-        uses: list[list[Use]] = [[] for _ in self.devices]
-        uses[source].append(layout)
-        uses[target] += [layout, into] if direct else [into]
-        step = Step("peer_copy" if direct else "copy", "uint8", nbytes, root=source, target=target)
-        found = self.plans_of(Lowered("copy", step, uses, lambda _: None), any_layout=True)
-        with self._lock:
-            self._copies[key] = found
-            while len(self._copies) > _PLANS:
-                self._copies.popitem(last=False)
-        return found
+        rank = self.rank_of(source)
+        return self.rank_plans.of_copy(rank, self.rank_of(target), nbytes, direct), rank
 
     def _prepare(self, lowered: Lowered, request: CollectiveRequest) -> Prepared:
-        made = Prepared(lowered, request, self.plans_of(lowered))
+        made = Prepared(lowered, request, self.rank_plans.of(lowered))
         self._known.add(made)
         return made
 
@@ -524,7 +505,7 @@ class Communicator(CollectiveMethods, SymmetricMethods, ProcessBound):
         self._sends.add(sending)
         try:
             self._check_open()  # after `add`: `close` waits for this send, or this send finds it closed
-            plans = message.plans if isinstance(message, Prepared) else self.plans_of(message)
+            plans = message.plans if isinstance(message, Prepared) else self.rank_plans.of(message)
             return send_ranks(self._count, self._number, plans, refs, message.numbers, want_reply, may_wait)
         finally:
             del under_way
@@ -542,54 +523,6 @@ class Communicator(CollectiveMethods, SymmetricMethods, ProcessBound):
         finally:
             del under_way
 
-    def plans_of(self, lowered: Lowered, *, any_layout: bool = False) -> list[Plan]:
-        """Return the plan of each rank; the workers build them asynchronously.  Internal."""
-        key = tuple(self._spec(lowered, rank) for rank in range(self.size))
-        with self._lock:
-            found = self._plans.get(key)
-            if found is not None:
-                self._plans.move_to_end(key)
-                return found
-        return self._make_plans(key, any_layout)
-
-    @shielded
-    def _make_plans(self, key: tuple[PlanSpec, ...], any_layout: bool) -> list[Plan]:
-        made = []
-        for owner, spec in zip(self._owners, key, strict=True):
-            names = ("meeting", "sequence", *(f"factor{i}" for i in range(len(spec.scalars) - 2)))
-            signature = signature_of(spec, names, (0,) * len(names))
-            made.append(Plan.make(owner, self._registry.lane_of(owner), spec, signature, any_layout=any_layout))
-        with self._lock:
-            found = self._plans.setdefault(key, made)
-            while len(self._plans) > _PLANS:
-                self._plans.popitem(last=False)
-        return found
-
-    def _spec(self, lowered: Lowered, rank: int) -> PlanSpec[CollectiveAttributes]:
-        steps = lowered.steps_of(rank)
-        operands = tuple(_operand(use, place) for place, use in enumerate(lowered.uses[rank]))
-        scalars = ("int64", "int64", *("float64" for _ in lowered.numbers))
-        attributes = CollectiveAttributes(self._number, rank, self.size, steps)
-        return PlanSpec(f"collective.{lowered.kind}", operands, scalars, attributes)
-
     def __repr__(self) -> str:
         names = ", ".join(device.name for device in self.devices)
         return f"<Communicator of {names}, {'closed' if self._closed else f'generation {self._generation}'}>"
-
-
-class _Layout:
-    """The layout of an array that is not allocated yet."""
-
-    def __init__(self, use: Use) -> None:
-        self.shape = use.shape
-        self.dtype = as_dtype(use.dtype)
-        strides, step = [], self.dtype.itemsize
-        for n in reversed(use.shape):
-            strides.append(step)
-            step *= max(n, 1)
-        self.strides = tuple(reversed(strides))
-
-
-def _operand(use: Use, place: int) -> Any:
-    layout: Any = _Layout(use) if use.ref is None else use.ref
-    return describe(f"{use.name}{place}", layout, WRITE | OVERWRITE if use.writes else READ)

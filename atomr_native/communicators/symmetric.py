@@ -283,7 +283,7 @@ class SymmetricMemory:
     def _plans(self, kind: str, nbytes: int) -> list[Plan]:
         uses = [[Use("x", writes=False, ref=None, shape=(nbytes,), dtype="uint8")] for _ in self._owners]
         step = Step(kind, "uint8", nbytes)
-        return self._communicator.plans_of(Lowered("window", step, uses, lambda _: None))
+        return self._communicator.rank_plans.of(Lowered("window", step, uses, lambda _: None))
 
     def _register(self, segment: _Segment) -> None:
         refs: list[tuple[GpuRef, ...]] = [(whole,) for whole in segment.wholes]
