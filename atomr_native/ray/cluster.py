@@ -438,8 +438,8 @@ class Cluster:
 
     @shielded
     def _close(self, deadline: float) -> None:
-        self._closed = True
         with Persisting(), self._closing:
+            self._closed = True
             if not self._ended:
                 self._end(deadline)
                 self._ended = True

@@ -142,7 +142,7 @@ def test_callbacks_inside_of_a_lock_are_refused(cluster: Cluster) -> None:
         (_peers._lock, lambda: Cluster.join(cluster.name)),
         (events._lock, lambda: events.post(cluster.stats)),
         (cluster._carrier._lock, cluster.stats),
-        (cluster._lock, cluster.close),
+        (cluster._closing, cluster.close),
     ):
         with lock, pytest.raises(an.NestedCall):
             call()
