@@ -169,7 +169,9 @@ def test_reductions_and_elementwise_operations_are_measured(
     ):
         plan = device.tensor.plan(request)
         assert plan.tuning.startswith("tuned: ")
-        assert ("route cutensor" in plan.tuning) == (plan.notes[-1:] == ("cuTENSOR",))
+        # What was measured had neither factors nor C, which cuTENSOR may refuse.
+        refused = any(note.startswith("cuTENSOR does not take") for note in plan.notes)
+        assert ("route cutensor" in plan.tuning and not refused) == (plan.notes[-1:] == ("cuTENSOR",))
         assert np.allclose(device.tensor.tell(request).numpy(), want, atol=1e-5)
     assert len(entries(cache)) == 3  # factors make no difference
     known = an.TensorReduceRequest(**{**reduce, "tune": "known"})
