@@ -64,12 +64,9 @@ def run_linker(parts: Sequence[LinkPart], options: Sequence[str], output: str = 
         getattr(library, f"get_linked_{output}")(handle, code)
         return bytes(code)
     except library.nvJitLinkError as error:
-        text = str(error)
-        if handle:
-            text = _log_of(library, handle) or text
-        status = int(error.status)
-        name = library.Result(status).name
-        raise LibraryError("nvjitlink", status, name, operation, text[:_LOG_CHARACTERS]) from None
+        text = (handle and _log_of(library, handle)) or str(error)
+        status = library.Result(error.status)
+        raise LibraryError("nvjitlink", int(status), status.name, operation, text[:_LOG_CHARACTERS]) from None
     finally:
         if handle:
             library.destroy(handle)  # in the thread that created it

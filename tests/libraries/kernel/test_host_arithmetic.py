@@ -341,15 +341,16 @@ def _half(x: float) -> float:
     return 0.5 * x
 
 
+_ARRAYS = (api.array_type(np.dtype("int32"), 1, "C"),) * 3
+
+
 def _typed() -> None:
-    front_end.typed(bits, (api.array_type(np.dtype("int32"), 1, "C"),) * 3, front_end.HOST_CAPABILITY)
+    front_end.typed(bits, _ARRAYS, front_end.HOST_CAPABILITY)
 
 
 def _kernel() -> None:
     kernel = cuda.jit(bits)
-    compiler.compile_ltoir(
-        kernel.py_func, (api.array_type(np.dtype("int32"), 1, "C"),) * 3, (9, 0), compiler.jit_options(kernel)
-    )
+    compiler.compile_ltoir(kernel.py_func, _ARRAYS, (9, 0), compiler.jit_options(kernel))
 
 
 def _device_function() -> None:
