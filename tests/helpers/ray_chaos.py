@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from processes import is_alive
 
 import atomr_native as an
 from atomr_native.ray import Cluster
 
-__all__ = ["Process", "answered", "check_chaos", "gone", "until_gone"]
+__all__ = ["Process", "answered", "check_chaos", "until_gone"]
 
 #: How often each kind comes, of 50.
 WEIGHTS = {"worker": 23, "process": 21, "raylet": 3, "driver": 3}
@@ -58,17 +59,9 @@ def answered(ref: an.ActorRef, message: Any) -> Any:
             time.sleep(0.05)
 
 
-def gone(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
-
-
 def until_gone(pids: list[int], seconds: float) -> None:
     end = time.monotonic() + seconds
-    while left := [pid for pid in pids if not gone(pid)]:
+    while left := [pid for pid in pids if is_alive(pid)]:
         assert time.monotonic() < end, f"processes {left} are left"
         time.sleep(0.02)
 

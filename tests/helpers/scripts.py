@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from actions import eventually
+from processes import is_alive
 
 import atomr_native
 
@@ -55,15 +56,6 @@ def run(code: str, *arguments: str, status: int = 0, left_open: bool = False) ->
         assert "Traceback" not in err, err
         assert "Exception ignored" not in err, err
     return out
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process runs (a zombie does not)."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return text.rpartition(")")[2].split()[0] not in "ZX"
 
 
 def assert_dead(*pids: int) -> None:

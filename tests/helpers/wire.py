@@ -10,7 +10,6 @@ import select
 import socket
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from atomr_native.protocol.frames import Frame, FrameReader, FrameWriter
@@ -35,14 +34,6 @@ def until(condition: Callable[[], object], seconds: float = 30.0) -> bool:
             return False
         time.sleep(0.01)
     return True
-
-
-def exists(pid: int) -> bool:
-    """Whether a process is there, and no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def send(sock: socket.socket, fields: dict[str, Any], fds: tuple[int, ...] = (), blob: bytes = b"") -> None:

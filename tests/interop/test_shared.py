@@ -16,6 +16,7 @@ import scripts
 from actions import eventually
 from leaks import descriptors
 from placements import ALL, HOST, Placement, resolve
+from processes import is_alive
 
 import atomr_native as an
 from atomr_native.interop import shared as sharing
@@ -286,7 +287,7 @@ def forked(name: str) -> Iterator[str]:
         assert program.stdout is not None
         said, child = program.stdout.readline().rsplit(maxsplit=1)
         program.wait(60)
-        assert scripts.is_alive(int(child))
+        assert is_alive(int(child))
         yield said
         assert program.stdin is not None
         program.stdin.close()

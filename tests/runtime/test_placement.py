@@ -12,7 +12,8 @@ from pathlib import Path
 
 import fake_worker as fake
 import pytest
-from wire import exists, open_fds, until
+from processes import is_alive
+from wire import open_fds, until
 from worker_processes import ROOT, initialise, pump_until, start_worker, worker_variables
 
 from atomr_native import errors
@@ -238,9 +239,9 @@ def test_a_killed_parent_takes_a_hanging_worker_along() -> None:
     parent = subprocess.Popen([sys.executable, "-c", REAL], stdout=subprocess.PIPE, text=True, env=environment)
     assert parent.stdout is not None
     pid = int(parent.stdout.readline())
-    assert exists(pid)
+    assert is_alive(pid)
     parent.kill()
-    assert until(lambda: not exists(pid))
+    assert until(lambda: not is_alive(pid))
     parent.wait()
     parent.stdout.close()
 

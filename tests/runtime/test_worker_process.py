@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 from leaks import children
-from wire import exists, until
+from processes import is_alive
+from wire import until
 from worker_processes import HELPERS, ROOT, initialise, pump_until, start_worker, worker_variables
 
 from atomr_native import errors
@@ -96,7 +97,7 @@ def session(leader: int) -> set[int]:
     found = set()
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
-            if os.getsid(int(name)) == leader and exists(int(name)):
+            if os.getsid(int(name)) == leader and is_alive(int(name)):
                 found.add(int(name))
     return found
 
@@ -166,7 +167,7 @@ def test_prefix_that_stays_in_front() -> None:
     again = start_worker(ATOMR_NATIVE_WORKER_PREFIX="""sh -c '"$@"; exit 7' sh""")
     pid = again.pid
     again.kill()
-    assert until(lambda: not exists(pid))
+    assert until(lambda: not is_alive(pid))
     again.close()
 
 
@@ -217,10 +218,10 @@ time.sleep(60)
     parent = run_parent(then=fork, init=initialised)
     assert parent.stdout is not None
     pid, child = int(parent.stdout.readline()), int(parent.stdout.readline())
-    assert exists(pid)
+    assert is_alive(pid)
     parent.kill()
-    assert until(lambda: not exists(pid))
-    assert exists(child)
+    assert until(lambda: not is_alive(pid))
+    assert is_alive(child)
     os.kill(child, signal.SIGKILL)
     parent.wait()
     parent.stdout.close()
