@@ -1,8 +1,8 @@
 """Code into machine code, by nvJitLink.  Needs no Numba, so that workers can link what its users compiled.
 
 `cuda.core.Linker` does not replace the calls of nvJitLink here: it leaves the end of a failed link to the garbage
-collector, which may run in another thread. Where `nvJitLinkDestroy` of a link with LTO-IR runs in another thread than its
-`nvJitLinkCreate`, the next link of any kind ends the program (SIGSEGV or SIGABRT; seen in nvJitLink 13.0).
+collector, which may run in another thread. Where `nvJitLinkDestroy` of a link with LTO-IR runs in another thread than
+its `nvJitLinkCreate`, the next link of any kind ends the program (SIGSEGV or SIGABRT; seen in nvJitLink 13.0).
 """
 
 from __future__ import annotations
