@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from actions import eventually, poison
+from actions import poison
 from communicator_kinds import made_of, using
+from crash import await_generation, kill
 from placements import GPU
 
 import atomr_native as an
@@ -120,19 +118,19 @@ def test_a_death_in_a_program_fails_all_and_the_next_one_runs(pair: an.Communica
     g.plan.ask(x).result(60)
     assert values(x) == [[12.0], [12.0]]
     died = 0
-    for _ in range(5):
+    for attempt in range(5):  # more work each time, since all of it may be done before the kill
         for device in pair.devices:
             device.wait_ready(60)
+        generation = pair.devices[1].generation
         some = put(pair, np.ones((2, 200_000)))
-        replies = [g2.ask() for g2 in [recorded(pair, some)] * 4]
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pair.devices[1].worker_pid or 0, signal.SIGKILL)
+        replies = [g2.ask() for g2 in [recorded(pair, some)] * (4 << attempt)]
+        kill(pair.devices[1])
         for reply in replies:
             try:
                 reply.result(60)
             except (an.DeviceFault, an.DependencyFailed, an.GpuRefStale):
                 died += 1
-        eventually(lambda: pair.devices[1].worker_pid is not None)
+        await_generation(pair.devices[1], generation + 1)
         if died:
             break
     assert died
