@@ -5,12 +5,11 @@ Contract.  Thin owners of meeting.h.  `Seat.meet` waits for the other ranks, wit
 lost.  Nothing else waits.
 """
 
-import os
-
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.errno cimport errno
 from libc.string cimport strerror, strncpy
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
+from posix.unistd cimport close
 
 from ..errors import InvalidRequest, LibraryError, OutOfMemory
 
@@ -55,7 +54,7 @@ cdef class Page:
         cdef uint64_t nbytes = atomr_page_bytes(n)
         cdef int fd = atomr_memfd(b"atomr-meeting", nbytes)
         if fd >= 0 and atomr_memfd_fix(fd) != 0:
-            os.close(fd)
+            close(fd)
             fd = -1
         if fd < 0:
             raise OutOfMemory(f"the system has no {nbytes} bytes for a communicator: {strerror(errno).decode()}",
@@ -72,7 +71,7 @@ cdef class Page:
         if self.page != NULL:
             munmap(self.page, self.nbytes)
         if self.fd >= 0:
-            os.close(self.fd)
+            close(self.fd)  # of C: at the end of a program there may be no module os any more
 
     cdef int map(self, int fd, uint64_t nbytes) except -1:
         cdef void *base = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)

@@ -55,6 +55,7 @@ def run(code: str, *arguments: str, status: int = 0, left_open: bool = False) ->
     if status == 0:
         assert "Traceback" not in err, err
         assert "Exception ignored" not in err, err
+        assert "Error in sys.excepthook" not in err, err
     return out
 
 

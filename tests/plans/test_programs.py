@@ -99,6 +99,31 @@ print(device.worker_pid or 0)
         if int(out):
             assert_dead(int(out))
 
+    def test_objects_that_outlive_all_modules_end_without_a_word(self, host: tuple[str, str]) -> None:
+        run(
+            HEAD
+            + """
+class Echo(an.Actor):
+    def receive(self, message):
+        return message
+
+system = an.System(isolation=isolation)
+devices = [system.device(each) for each in ("host", "host:1")]
+comm = system.communicator(devices)
+refs = [device.put([1.0, 2.0]) for device in devices]
+with comm.record() as g:
+    comm.all_reduce(refs, out=refs)
+lane = devices[0].lane("a")
+plan = lane.noop()
+actor = system.spawn(Echo)
+kept = [system, devices, comm, refs, g.plan, g.plan.ask(), lane, plan, plan.ask(), actor, actor.ask(1)]
+kept += [refs[0].numpy(), memoryview(devices[0].host_array(3)), devices[0].elementwise.plan("a + 1", a=refs[0])]
+sys.modules["kept"] = kept
+""",
+            *host,
+            left_open=True,
+        )
+
     def test_exit_with_threads_that_wait(self, anywhere: tuple[str, str]) -> None:
         run(
             HEAD
