@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import random
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import numpy as np
 import pytest
 from actions import eventually, poison
 from communicator_kinds import made_of, names, using
+from crash import kill
 from placements import GPU
 
 import atomr_native as an
@@ -40,12 +39,6 @@ def make(request: pytest.FixtureRequest, kind: str) -> Iterator[Callable[..., an
             return stack.enter_context(an.System(timeout=60.0, within=0.0, allow_crash=True, **options))
 
         yield make
-
-
-def kill(device: an.Device) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        if device.worker_pid is not None:
-            os.kill(device.worker_pid, signal.SIGKILL)
 
 
 def put(comm: an.Communicator, array: object, *, durable: bool = False) -> list[an.GpuRef]:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
-import signal
 import threading
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from actions import Gate, eventually, poison
-from crash import overwrite
+from crash import kill, overwrite
 
 import atomr_native as an
 
@@ -21,12 +19,6 @@ import atomr_native as an
 def system() -> Iterator[an.System]:
     with an.System(timeout=60.0, within=0.0, allow_crash=True) as made:
         yield made
-
-
-def kill(device: an.Device) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        if device.worker_pid is not None:
-            os.kill(device.worker_pid, signal.SIGKILL)
 
 
 def request(refs: list[an.GpuRef]) -> an.CollectiveRequest:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
-import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +15,7 @@ import numpy as np
 import pytest
 from actions import eventually
 from communicator_kinds import made_of, using
+from crash import restart
 from placements import GPU
 
 import atomr_native as an
@@ -84,14 +83,6 @@ def filled(comm: an.Communicator, shape: Any, dtype: str = "float32", seed: int 
 
 def places(refs: list[an.GpuRef]) -> set[tuple[int, int]]:
     return {position(ref) for ref in refs}
-
-
-def kill(device: an.Device) -> None:
-    before = device.generation
-    assert device.worker_pid is not None
-    os.kill(device.worker_pid, signal.SIGKILL)
-    eventually(lambda: device.generation > before)
-    device.wait_ready(60)
 
 
 def is_at_work(comm: an.Communicator, owner: Any) -> bool:
@@ -410,7 +401,7 @@ def test_the_restart_of_a_rank(make: Callable[..., an.System], trace: Callable[[
     total = np.sum(values, axis=0)
     np.testing.assert_array_equal(refs[0].numpy(), total)
     trace()
-    kill(comm.devices[1])
+    restart(comm.devices[1])
     with pytest.raises(an.GpuRefStale, match="restarted"):
         refs[1].numpy()
     np.testing.assert_array_equal(refs[0].numpy(), total)
@@ -441,7 +432,7 @@ def test_a_death_at_work(make: Callable[..., an.System], tmp_path: Path, monkeyp
     held.touch()
     reply = comm.ask(an.CollectiveRequest("all_reduce", refs, out=refs))
     eventually(lambda: all(is_at_work(comm, owner) for owner in comm._owners))
-    kill(comm.devices[0])
+    restart(comm.devices[0])
     held.unlink()
     with pytest.raises(an.DeviceFault, match="cuda:0"):
         reply.result(60)
@@ -450,7 +441,7 @@ def test_a_death_at_work(make: Callable[..., an.System], tmp_path: Path, monkeyp
     del refs, ref
     again, values = filled(comm, 100, seed=2)
     np.testing.assert_array_equal(comm.all_reduce(again)[1].numpy(), values[0] + values[1])
-    kill(comm.devices[0])
+    restart(comm.devices[0])
     comm.close()  # without a connection, nothing is to be let go of
 
 
@@ -510,7 +501,7 @@ def test_a_part_for_which_there_is_no_memory_is_let_go_once(
     comm.symmetric((4,), "float32")
     memory = comm._symmetric
     gone = memory._segments[0].mappings[1]
-    kill(comm.devices[1])
+    restart(comm.devices[1])
     users = gone.users
 
     def refuse(*_: object) -> None:

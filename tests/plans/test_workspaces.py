@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
-import signal
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from actions import Gate, eventually
+from crash import restart
 from crowds import alongside
 from placements import Placement
 
@@ -53,14 +52,6 @@ def of_worker(device: an.Device) -> dict[int, int]:
 
 def of_parent(device: an.Device) -> dict[int, int]:
     return {lane: nbytes for lane, nbytes in device._state.workspaces.sizes().items() if nbytes}
-
-
-def kill(device: an.Device) -> None:
-    generation = device.generation
-    assert device.worker_pid is not None
-    os.kill(device.worker_pid, signal.SIGKILL)
-    eventually(lambda: device.generation > generation)
-    device.wait_ready(60)
 
 
 @pytest.fixture
@@ -212,7 +203,7 @@ def test_it_outlives_the_worker_at_the_same_place(worker_process: Placement, mak
     places = [device._state.workspaces.place(lane.lane) for lane in lanes]
     expected = of_parent(device)
     for _ in range(2):
-        kill(device)
+        restart(device)
         assert of_worker(device) == of_parent(device) == expected
         assert [device._state.workspaces.place(lane.lane) for lane in lanes] == places
         assert memory(device)["in_use"] == sum(expected.values())
@@ -231,7 +222,7 @@ def test_a_restart_while_it_changes(worker_process: Placement, make_system: Make
     gate = Gate(lane)
     eventually(lambda: (of := device.stats()["actors"]["a"])["claimed"] == of["sent"])  # else it would stay queued
     before, after = kept.ask(), wanting(lane, MIB).ask()
-    kill(device)
+    restart(device)
     an.gather(before, after, timeout=30)  # neither uses volatile memory of the user's
     assert of_worker(device) == of_parent(device) == {lane.lane: MIB}
     assert memory(device)["in_use"] == MIB
@@ -254,7 +245,7 @@ def test_many_restarts_while_lanes_grow(worker_process: Placement, make_system: 
 
     with alongside(work, "ab"):
         for _ in range(5):
-            kill(device)
+            restart(device)
         stop.set()
     for name in "ab":
         device.lane(name).noop().ask().result(30)
@@ -330,7 +321,7 @@ def test_they_work_after_a_restart_as_before(gpu: an.Device) -> None:
     plan.ask(keep, out=out).result(60)
     for _ in range(3):
         place = gpu._state.workspaces.place(gpu.elementwise.lane)
-        kill(gpu)
+        restart(gpu)
         assert gpu._state.workspaces.place(gpu.elementwise.lane) == place
         plan.tell(keep, out=out)
         product = gpu.blas_lt.matmul(gpu.put(a), gpu.put(a))
@@ -350,7 +341,7 @@ def test_queued_messages_find_it_in_the_next_worker(gpu: an.Device) -> None:
         for i in range(group.tag + 1, group.tag + 40):
             gpu.elementwise.run("s += 1", s=state)
             group.commit(i)
-        kill(gpu)
+        restart(gpu)
         group.restore()
         assert (state.numpy() == group.tag).all()
     assert of_worker(gpu) == of_parent(gpu)

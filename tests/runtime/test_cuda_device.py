@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator
 
 import ml_dtypes
 import numpy as np
 import pytest
 from actions import eventually
+from crash import restart
 
 import atomr_native as an
 from atomr_native.dtypes import as_dtype
@@ -39,13 +38,6 @@ def host(system: an.System) -> an.Device:
 
 def random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
     return rng.standard_normal(shape).astype(getattr(ml_dtypes, dtype, dtype))
-
-
-def kill(device: an.Device) -> None:
-    generation = device.generation
-    os.kill(device.worker_pid, signal.SIGKILL)
-    eventually(lambda: device.generation > generation)
-    device.wait_ready(60)
 
 
 def gpu_fault(device: an.Device, how: str, ref: an.GpuRef) -> an.Reply:
@@ -196,7 +188,7 @@ def test_kills_while_it_works(device: an.Device) -> None:
             device.elementwise.run("t += 1", t=total)
             if i % 20 == 0:
                 group.commit(i)
-        kill(device)
+        restart(device)
         group.restore()
         found = total.numpy()
         assert (found == group.tag).all()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 from collections.abc import Iterator
 
 import fake_cuda
@@ -12,6 +11,7 @@ import gpu
 import numpy as np
 import pytest
 from actions import eventually
+from crash import kill, restart
 from placements import GPU
 
 import atomr_native as an
@@ -35,18 +35,6 @@ def two_gpus(request: pytest.FixtureRequest) -> str:
     elif (count := gpu.visible()) < 2:
         pytest.skip(f"{count} NVIDIA GPU to be seen here; this needs two")
     return engine
-
-
-def kill(device: an.Device) -> None:
-    assert device.worker_pid is not None
-    os.kill(device.worker_pid, signal.SIGKILL)
-
-
-def restart(device: an.Device) -> None:
-    generation = device.generation
-    kill(device)
-    eventually(lambda: device.generation > generation)
-    device.wait_ready(60)
 
 
 def next_workers_see(device: an.Device, visible: str) -> None:
