@@ -76,6 +76,7 @@ def await_generation(device: an.Device, generation: int, seconds: float = 60.0) 
 def restart(device: an.Device) -> None:
     """Kill the worker and wait for the next one."""
     generation = device.generation
+    assert device.worker_pid is not None
     kill(device)
     await_generation(device, generation + 1)
 

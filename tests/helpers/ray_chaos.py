@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from processes import is_alive
+from processes import assert_dead
 
 import atomr_native as an
 from atomr_native.ray import Cluster
 
-__all__ = ["Process", "answered", "check_chaos", "until_gone"]
+__all__ = ["Process", "answered", "check_chaos"]
 
 #: How often each kind comes, of 50.
 WEIGHTS = {"worker": 23, "process": 21, "raylet": 3, "driver": 3}
@@ -57,13 +57,6 @@ def answered(ref: an.ActorRef, message: Any) -> Any:
             return ref.ask(message).result(60)
         except (an.NodeLost, an.DeviceFault, an.GpuRefStale):
             time.sleep(0.05)
-
-
-def until_gone(pids: list[int], seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while left := [pid for pid in pids if is_alive(pid)]:
-        assert time.monotonic() < end, f"processes {left} are left"
-        time.sleep(0.02)
 
 
 def check_chaos(cluster: Cluster, machines: Any, count: int) -> None:
@@ -109,7 +102,7 @@ def _node(refs: list[an.ActorRef], machines: Any, kind: str, draw: random.Random
         else:
             assert isinstance(error, an.NodeLost), error
     assert resolved == [1] * len(answers), "answers that came twice, or not"
-    until_gone([worker] if kind == "worker" else [pid, worker], 30)
+    assert_dead(*[worker] if kind == "worker" else [pid, worker])
 
 
 def _counted(resolved: list[int], at: int) -> Callable[[Any], None]:
@@ -140,7 +133,7 @@ def _driver(address: str, draw: random.Random) -> None:
     time.sleep(0.2 * draw.random())
     program.kill()
     program.wait()
-    until_gone([int(each) for each in line.split()], 30)
+    assert_dead(*map(int, line.split()))
 
 
 def _be_driver(address: str) -> None:

@@ -16,8 +16,9 @@ import numpy as np
 import ray
 import ray.util.client
 from cluster_actors import Arrays, Collective, DeviceWatcher, Log, Trains, Watcher
+from processes import assert_dead
 from ray.cluster_utils import Cluster as Machines
-from ray_chaos import Process, answered, check_chaos, until_gone
+from ray_chaos import Process, answered, check_chaos
 
 import atomr_native as an
 from atomr_native.ray import Cluster, ClusterPool, RemoteRef, on_ray, transport, use_device
@@ -195,7 +196,7 @@ def check_death(cluster: Cluster) -> None:
     assert watcher.started.result(60) is None
     pid, worker = process.ask("pid").result(60), process.ask("worker").result(60)
     assert refused(an.NodeLost, lambda: process.ask("die").result(60)).may_have_run
-    until_gone([worker], 30)
+    assert_dead(worker)
     assert answered(process, "pid") != pid
     assert isinstance(watcher.ask("found").result(60).error, an.NodeLost)
     assert other.ask("x").result(60) == 1
@@ -249,7 +250,7 @@ def main() -> None:
             for node in range(3):
                 process = cluster.spawn(Process, node=node)
                 pids += [answered(process, "pid"), answered(process, "worker")]
-        until_gone(pids, 10)
+        assert_dead(*pids, seconds=10)
         print("check_end", flush=True)  # noqa: T201
     finally:
         ray.shutdown()

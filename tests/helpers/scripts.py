@@ -9,9 +9,6 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from actions import eventually
-from processes import is_alive
-
 import atomr_native
 
 HELPERS = Path(__file__).parent
@@ -57,8 +54,3 @@ def run(code: str, *arguments: str, status: int = 0, left_open: bool = False) ->
         assert "Exception ignored" not in err, err
         assert "Error in sys.excepthook" not in err, err
     return out
-
-
-def assert_dead(*pids: int) -> None:
-    """Wait until processes have ended."""
-    eventually(lambda: not any(map(is_alive, pids)))

@@ -10,7 +10,8 @@ from typing import Any
 import placements
 import pytest
 from placements import Placement, programs
-from scripts import assert_dead, run, start
+from processes import assert_dead
+from scripts import run, start
 
 import atomr_native as an
 

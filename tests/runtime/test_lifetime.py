@@ -19,6 +19,7 @@ import scripts
 from actions import Gate, eventually
 from leaks import Baseline
 from placements import Placement
+from processes import assert_dead
 
 import atomr_native as an
 
@@ -248,6 +249,6 @@ def test_a_system_that_is_left_open_is_told_of_and_ended_at_exit(state: str) -> 
         [sys.executable, "-W", "always::ResourceWarning", "-c", _LEFT_OPEN, state],
         capture_output=True, text=True, env=scripts.environment(), timeout=60, check=True,
     )  # fmt: skip
-    scripts.assert_dead(int(program.stdout))
+    assert_dead(int(program.stdout))
     told = "ResourceWarning: <System of host> was not closed before the program ended" in program.stderr
     assert told is (state != "closed"), program.stderr

@@ -10,7 +10,8 @@ import pytest
 from actions import eventually
 from crash import PATIENT, await_generation, filled, restart, send
 from placements import Placement
-from scripts import assert_dead, start
+from processes import assert_dead
+from scripts import start
 
 import atomr_native as an
 from atomr_native.plans.spec import READ
