@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import scripts
 from actions import Gate, bits, eventually, poison
+from crash import restart
 from crowds import together
 from layouts import NAMES, filled
 
@@ -261,10 +262,7 @@ def test_restarts_of_either_side(system: an.System, pair: tuple[an.Device, an.De
     kept = source.put(np.arange(1000.0), durable=True)
     for device in (target, source, target):
         assert (target.copy(kept).numpy() == np.arange(1000.0)).all()
-        generation = device.generation
-        os.kill(device.worker_pid or 0, signal.SIGKILL)
-        eventually(lambda before=generation, it=device: it.generation > before)
-        device.wait_ready(60)
+        restart(device)
     assert (target.copy(kept).numpy() == np.arange(1000.0)).all()
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from actions import eventually
+from crash import restart
 from placements import Placement
 
 import atomr_native as an
@@ -396,9 +394,8 @@ def test_restarts_leave_remembered_calls_as_they_are(worker_process: Placement) 
         first = device.elementwise.run("a + 1", a=x)
         np.testing.assert_array_equal(first.numpy(), np.full((2, 2), 2))
         known = len(device.elementwise._calls)
-        os.kill(device.worker_pid or 0, signal.SIGKILL)
-        eventually(lambda: device.generation == 2)
-        device.wait_ready(60)
+        restart(device)
+        assert device.generation == 2
         second = device.elementwise.run("a + 1", a=x)
         np.testing.assert_array_equal(second.numpy(), np.full((2, 2), 2))
         assert len(device.elementwise._calls) == known
