@@ -57,7 +57,7 @@ def run_linker(parts: Sequence[LinkPart], options: Sequence[str], output: str = 
     try:
         handle = library.create(len(options), list(options))
         for number, part in enumerate(parts):
-            kind = library.InputType[part.kind.upper()]
+            kind = getattr(library.InputType, part.kind.upper())  # newer bindings have no InputType[...]
             library.add_data(handle, kind, part.data, len(part.data), part.name or f"part {number}")
         library.complete(handle)
         code = bytearray(getattr(library, f"get_linked_{output}_size")(handle))
