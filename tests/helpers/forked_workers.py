@@ -76,6 +76,7 @@ class _Starter:
         self.owner = os.getpid()
         self.seen: set[_Key] = set()
         self.prepared: dict[_Key, _Prepared] = {}
+        self._preparing = threading.Lock()
         atexit.register(self._close)
 
     def _close(self) -> None:
@@ -111,12 +112,13 @@ class _Starter:
             return None
         fixed = {name: value for name, value in environment.items() if not name.startswith(_READ_LATER)}
         key = tuple(sorted(fixed.items()))
-        if key not in self.prepared:
-            if key not in self.seen or len(self.prepared) == _AT_MOST:
-                self.seen.add(key)
-                return None
-            self.prepared[key] = _Prepared(fixed, command[1 : command.index("-m")])
-        return self.prepared[key]
+        with self._preparing:
+            if key not in self.prepared:
+                if key not in self.seen or len(self.prepared) == _AT_MOST:
+                    self.seen.add(key)
+                    return None
+                self.prepared[key] = _Prepared(fixed, command[1 : command.index("-m")])
+            return self.prepared[key]
 
 
 def _adopted(command: list[str], pid: int) -> subprocess.Popen[bytes]:

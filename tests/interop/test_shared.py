@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import socket
 import threading
@@ -235,7 +236,7 @@ def test_an_answer_that_does_not_fit_is_refused(
 
 @pytest.mark.parametrize("answer", ['{"error": "gone"}', "not JSON", "[1]", "{}"])
 def test_a_descriptor_of_a_bad_answer_is_closed(host: an.Device, answer: str) -> None:
-    token = f"{os.getpid():032x}"
+    token = secrets.token_hex(16)
     before = descriptors()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
         server.bind(sharing._address(token))
@@ -310,7 +311,7 @@ def test_a_forked_child_keeps_nothing_that_its_parent_had_opened(host: an.Device
 
 
 def test_a_server_that_is_none_is_refused(host: an.Device) -> None:
-    token = "f" * 32
+    token = secrets.token_hex(16)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
         server.bind(sharing._address(token))
         server.listen()
