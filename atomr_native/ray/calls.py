@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .carrier import NodeDied
 from .moving.client import Broken
 from .wire import pack, unpack
 
@@ -35,6 +36,11 @@ class Life:
     known: set[str] = field(default_factory=set)  # actors whose end the node reports
     way: Way | None = None  # to the bytes of its arrays
     direct: bool = True  # whether that way is open
+    forgotten: bool = False  # by the node, which may go on
+
+
+class Forgotten(NodeDied):
+    """The node has forgotten this process, which it has not heard for long; what was on its way may have run."""
 
 
 class Calls:
@@ -52,11 +58,11 @@ class Calls:
         self._peer, self._node, self._numbers = peer, node, numbers
 
     def by_engine(self, life: Life, method: str, *args: Any) -> Any:
-        """Call the node by the engine; see `Carrier.call`."""
-        return self._peer.carrier.call(life.handle, method, *args)
+        """Call the node by the engine; see `Caller.call`."""
+        return _known(life, self._peer.caller.call(life.handle, method, *args))
 
     def way(self, life: Life) -> Way | None:
-        """Return how the node is reached by connections; None if it gives none.  Raises as `Carrier.call`."""
+        """Return how the node is reached by connections; None if it gives none.  Raises as `Caller.call`."""
         if life.way is None:
             asked = pack(("way", ()), self._peer).data
             good, data, _ = self.by_engine(life, "control", life.id, next(self._numbers), asked, None)
@@ -71,9 +77,9 @@ class Calls:
 
         An array of bytes as the last argument goes by itself: on one machine by a descriptor of host memory.
 
-        A call that is lost is made again, so the node may get it twice: its number tells.  Raises as `Carrier.call`.
+        A call that is lost is made again, so the node may get it twice: its number tells.  Raises as `Caller.call`.
         """
-        way = self.way(life) if life.direct and self._peer.carrier.direct else None
+        way = self.way(life) if life.direct and self._peer.caller.direct else None
         if way is not None:
             try:
                 good, value = pickle.loads(self._over(way, method, args))  # noqa: S301 - it is a process of the cluster
@@ -83,7 +89,7 @@ class Calls:
             else:
                 if not good:
                     raise value
-                return value
+                return _known(life, value)
         return self.by_engine(life, method, *args)
 
     def _over(self, way: Way, method: str, args: tuple[Any, ...]) -> bytes:
@@ -91,6 +97,14 @@ class Calls:
         if not isinstance(blob, np.ndarray):
             return moves.call(way, pickle.dumps((method, args), 5))
         return moves.push(way, pickle.dumps((method, args[:-1]), 5), blob)
+
+
+def _known(life: Life, result: Any) -> Any:
+    """Return the result of a call; none comes for a link that the node has forgotten."""
+    if result is None:
+        life.forgotten = True
+        raise Forgotten(f"life {life.incarnation} of the node has forgotten this process")
+    return result
 
 
 def lasting(posts: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

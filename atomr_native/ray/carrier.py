@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Carrier", "NodeDied", "NodeUnavailable", "Place"]
+__all__ = ["Caller", "Carrier", "NodeDied", "NodeUnavailable", "Place"]
 
 
 class NodeDied(Exception):
@@ -34,8 +34,8 @@ class Place:
     gpus: int = 0
 
 
-class Carrier(ABC):
-    """Processes on nodes, and calls to them.  All methods may be called by any thread.
+class Caller(ABC):
+    """Calls of a process of the cluster, as far as the engine carries them.  All methods may be called by any thread.
 
     Attributes
     ----------
@@ -49,18 +49,6 @@ class Carrier(ABC):
     direct = False
 
     @abstractmethod
-    def start(self, place: Place) -> Any:
-        """Start the process of a node, with a `Host` in it; wait until it is up, and return its handle.
-
-        Raises
-        ------
-        AtomrError
-            The error of the node's System, or why the node cannot be placed.
-        NodeDied
-            If the process ended meanwhile.
-        """
-
-    @abstractmethod
     def call(self, handle: Any, method: str, *args: Any) -> Any:
         """Call a method of a node's `Host`, and wait for its result.
 
@@ -68,14 +56,6 @@ class Carrier(ABC):
         ------
         NodeDied, NodeUnavailable
         """
-
-    @abstractmethod
-    def watch(self, handle: Any, died: Callable[[], object]) -> None:
-        """Call `died` once, in some thread, when the process of a node has ended."""
-
-    @abstractmethod
-    def end(self, handle: Any) -> None:
-        """End the process of a node at once.  Idempotent."""
 
     @abstractmethod
     def directory(self, method: str, *args: Any) -> Any:
@@ -90,6 +70,30 @@ class Carrier(ABC):
     @abstractmethod
     def address(self) -> str:
         """Return the address of this machine for the other machines."""
+
+
+class Carrier(Caller):
+    """Processes on nodes, and calls to them."""
+
+    @abstractmethod
+    def start(self, place: Place) -> Any:
+        """Start the process of a node, with a `Host` in it; wait until it is up, and return its handle.
+
+        Raises
+        ------
+        AtomrError
+            The error of the node's System, or why the node cannot be placed.
+        NodeDied
+            If the process ended meanwhile.
+        """
+
+    @abstractmethod
+    def watch(self, handle: Any, died: Callable[[], object]) -> None:
+        """Call `died` once, in some thread, when the process of a node has ended."""
+
+    @abstractmethod
+    def end(self, handle: Any) -> None:
+        """End the process of a node at once.  Idempotent."""
 
     @abstractmethod
     def close(self) -> None:

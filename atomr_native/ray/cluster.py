@@ -138,10 +138,10 @@ class Cluster:
         self._closed = self._ended = False
         self._closers: list[Callable[[], object]] = []
         names = {f"node{number}": gpus for number in range(count)}
-        self._carrier = carrier if carrier is not None else on_ray(self.name)
-        made_nodes = Nodes(self._system, self._carrier)
+        engine = carrier if carrier is not None else on_ray(self.name)
+        made_nodes = Nodes(self._system, engine)
         self._nodes: Nodes | None = made_nodes
-        made: Any = self._carrier
+        made: Any = engine
         try:
             if carrier is None:
                 made.prepare(
@@ -149,7 +149,7 @@ class Cluster:
                 )  # fmt: skip
             else:
                 made.prepare(names)
-            self._peer = Peer(self.name, "the program that made the cluster", self._carrier, self._system)
+            self._peer = Peer(self.name, "the program that made the cluster", engine, self._system)
             made_nodes.start(self.name, names, chosen, supervision)
         except BaseException:
             self.close(1.0)
@@ -189,7 +189,7 @@ class Cluster:
         return made
 
     def _join(self, peer: Peer) -> None:
-        self.name, self._system, self._peer, self._carrier = peer.cluster, peer.system, peer, peer.carrier
+        self.name, self._system, self._peer = peer.cluster, peer.system, peer
         self._closing, self._closers = Lock(), []
         self._closed = self._ended = False
         self._nodes = None  # they are another process's
@@ -463,7 +463,7 @@ class Cluster:
             peer.gather()
             peer.close()
         self._system.close(max(0.1, deadline - time.monotonic()))
-        self._carrier.close()
+        nodes.end()
 
     def __enter__(self) -> Cluster:
         return self
@@ -482,7 +482,7 @@ class Cluster:
     def _directory(self, method: str, *args: Any) -> Any:
         while True:
             try:
-                return self._carrier.directory(method, *args)
+                return self._peer.caller.directory(method, *args)
             except NodeUnavailable:
                 time.sleep(0.02)
             except NodeDied:

@@ -77,7 +77,7 @@ class Crossing:
             assert self._peer.host is not None  # noqa: S101 - a rank is on a node
             span = self._peer.spans.open(self._stamp, self._peer.host.system, self._names, self._devices)
             span.plan(rank, "barrier", step, None, None, scaled=False)
-            return span.relay.listen(self._peer.carrier.address()) if rank == 0 else None
+            return span.relay.listen(self._peer.caller.address()) if rank == 0 else None
 
         def link() -> None:
             span = self._span()

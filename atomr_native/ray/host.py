@@ -7,6 +7,7 @@ import pickle
 import threading
 import time
 import weakref
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from .._lib.actor_cell import NO_ROOM, PUT, Envelope
@@ -17,7 +18,7 @@ from ..dtypes import dtype_name
 from ..errors import ActorStopped, AtomrError, InvalidRequest, LibraryError
 from ..system import System, state_of
 from .arrays import RemoteRef, as_bytes, from_bytes
-from .carrier import Carrier, NodeDied, NodeUnavailable, Place
+from .carrier import Caller, NodeDied, NodeUnavailable, Place
 from .exports import Exports
 from .moving.server import Server
 from .network import meet_at
@@ -40,6 +41,7 @@ _log = logging.getLogger("atomr_native.ray")
 _LINGER = 0.001  # seconds that a batch waits for the answers to its own asks
 _DIRECT = ("deliver", "control")  # calls that come by connections, too
 _SILENCE = 60.0  # seconds without a call after which a process is taken to have ended
+_FORGOTTEN = 4096  # links whose calls are refused, should they come late
 
 
 class Host:
@@ -48,28 +50,29 @@ class Host:
     Parameters
     ----------
     place : Place
-    carrier : Carrier
+    caller : Caller
         To reach other nodes from here.
     records : dict of str to bytes
         The top-level actors of the node's last life.
     """
 
-    def __init__(self, place: Place, carrier: Carrier, records: dict[str, bytes]) -> None:
+    def __init__(self, place: Place, caller: Caller, records: dict[str, bytes]) -> None:
         self.place = place
         self.system = System(**place.options)
-        if not carrier.shared:
+        if not caller.shared:
             state_of(self.system).see_all_gpus(place.gpus)
-            meet_at(state_of(self.system).environment, carrier.address())
+            meet_at(state_of(self.system).environment, caller.address())
         self.arrays = Exports()
         self._lock = Lock()
         self._sessions: dict[str, Session] = {}
+        self._forgotten: OrderedDict[str, None] = OrderedDict()  # links that have ended
         self._top: dict[str, Cell] = {}
         self._others: weakref.WeakValueDictionary[str, Cell] = weakref.WeakValueDictionary()
         self._keys: weakref.WeakKeyDictionary[Cell, str] = weakref.WeakKeyDictionary()
         self._closed = False
         self._server: Server | None = None
         try:
-            self.peer = Peer(place.cluster, place.node, carrier, self.system, self)
+            self.peer = Peer(place.cluster, place.node, caller, self.system, self)
             for key, data in records.items():
                 try:
                     self._do_spawn(key, data)
@@ -131,29 +134,32 @@ class Host:
 
     # ---- calls of links
 
-    def session(self, link: str) -> Session:
-        """Return the state of a link."""
+    def session(self, link: str) -> Session | None:
+        """Return the state of a link; None for one that has ended, whose batches would run twice."""
+        silent: list[str] = []
         with self._lock:
             found = self._sessions.get(link)
             if found is None:
+                if link in self._forgotten:
+                    return None
                 now = time.monotonic()
-                for name, old in list(self._sessions.items()):
-                    if now - old.seen > _SILENCE:
-                        del self._sessions[name]
-                        old.close()
-                        self.arrays.drop(name)
+                silent += (name for name, each in self._sessions.items() if now - each.seen > _SILENCE)
                 found = self._sessions[link] = Session(link)
             found.seen = time.monotonic()
-            return found
+        for name in silent:
+            self.bye(name)
+        return found
 
     def deliver(
         self, link: str, batch: int, acked: int, items: list[tuple[Any, ...]], posts: list[tuple[Any, ...]]
-    ) -> tuple[list[int], list[Any]]:
+    ) -> tuple[list[int], list[Any]] | None:
         """Put messages into mailboxes; return the places of those without room, and reports.
 
-        A batch that has come before is not put again.
+        A batch that has come before is not put again.  None, as from all calls of links, if the link has ended.
         """
         session = self.session(link)
+        if session is None:
+            return None
         asked: set[int] = set()
         with session.delivering:
             if batch > session.batch:
@@ -164,25 +170,33 @@ class Host:
             refused = session.refused
         return refused, session.linger(asked, acked, _LINGER)
 
-    def collect(self, link: str, acked: int, seconds: float) -> list[Any]:
+    def collect(self, link: str, acked: int, seconds: float) -> list[Any] | None:
         """Wait for reports, and return those after number `acked`."""
         session = self.session(link)
+        if session is None:
+            return None
         if session.undone:
             with session.delivering:
                 self._operate_all(session)
         return session.collect(acked, seconds)
 
-    def control(self, link: str, number: int, data: bytes, blob: Any) -> tuple[bool, bytes, Any]:
+    def control(self, link: str, number: int, data: bytes, blob: Any) -> tuple[bool, bytes, Any] | None:
         """Run an operation once, also if its call comes again; return (whether it succeeded, value, bytes)."""
-        outcome, first = self.session(link).outcome(number)
+        session = self.session(link)
+        if session is None:
+            return None
+        outcome, first = session.outcome(number)
         if first:
             outcome.set_result(self._run(link, data, blob))
         return outcome.result()
 
     def bye(self, link: str) -> None:
-        """Forget a link whose process leaves."""
+        """Forget a link whose process leaves, or has left."""
         with self._lock:
             session = self._sessions.pop(link, None)
+            self._forgotten[link] = None
+            while len(self._forgotten) > _FORGOTTEN:
+                self._forgotten.popitem(last=False)
         if session is not None:
             session.close()
         self.arrays.drop(link)
@@ -344,7 +358,7 @@ class Host:
 
         def forget() -> None:
             try:
-                self.peer.carrier.directory("forget", self.place.node, key)
+                self.peer.caller.directory("forget", self.place.node, key)
             except (NodeDied, NodeUnavailable) as error:
                 _log.debug("actor %s could not be forgotten: %s", key, error_text(error))
 
@@ -388,7 +402,7 @@ class Host:
             if self._closed:
                 raise ActorStopped(f"{self.place.node} has been closed")
             if self._server is None:
-                self._server = Server(self._named, self.peer.carrier.address(), self._called)
+                self._server = Server(self._named, self.peer.caller.address(), self._called)
             return self._server.way
 
     def _called(self, data: bytes, blob: Any) -> bytes:

@@ -12,7 +12,7 @@ from typing import Any
 from .._lib.guard import Lock
 from .._support.checks import is_real
 from ..errors import InvalidRequest
-from .carrier import Carrier, NodeDied, NodeUnavailable, Place
+from .carrier import Caller, Carrier, NodeDied, NodeUnavailable, Place
 from .directory import Directory
 from .host import Host
 
@@ -21,15 +21,45 @@ __all__ = ["InProcess"]
 _FALLIBLE = ("deliver", "collect", "control")
 
 
-class _Node:
-    """The process of a node, as far as there is one."""
+class _Node(Caller):
+    """The process of a node, as far as there is one: a dead one makes no more calls, and gets no results."""
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    shared = True
+
+    def __init__(self, place: Place, carrier: InProcess) -> None:
+        self.place, self._carrier = place, carrier
         self.host: Host | None = None
         self.dead = threading.Event()
         self.lock = Lock()
         self.watchers: list[Callable[[], object]] = []
+        self._links: dict[str, Host] = {}  # those with calls that may wait, and the nodes that have them
+
+    def call(self, handle: Any, method: str, *args: Any) -> Any:
+        """Call a node; see `Caller`."""
+        if method == "collect":
+            self._links[args[0]] = handle.host
+        self._check()
+        result = self._carrier.call(handle, method, *args)
+        self._check()
+        return result
+
+    def directory(self, method: str, *args: Any) -> Any:
+        """Call the directory; see `Caller`."""
+        self._check()
+        return self._carrier.directory(method, *args)
+
+    def address(self) -> str:
+        """Return the address of this machine; see `Caller`."""
+        return self._carrier.address()
+
+    def end_waits(self) -> None:
+        """End the calls of this node that wait at others."""
+        for link, host in list(self._links.items()):
+            host.bye(link)
+
+    def _check(self) -> None:
+        if self.dead.is_set():
+            raise NodeDied(f"{self.place.node} itself has ended")
 
 
 class InProcess(Carrier):
@@ -74,14 +104,14 @@ class InProcess(Carrier):
 
     def start(self, place: Place) -> Any:
         """Start a node; see `Carrier`."""
-        node = _Node(place)
+        node = _Node(place, self)
         with self._lock:
             self._nodes.append(node)
-        node.host = Host(place, self, self.directory("records", place.node))
+        node.host = Host(place, node, self.directory("records", place.node))
         return node
 
     def call(self, handle: Any, method: str, *args: Any) -> Any:
-        """Call a node; see `Carrier`."""
+        """Call a node; see `Caller`."""
         node: _Node = handle
         with self._lock:
             self._open += 1
@@ -145,18 +175,19 @@ class InProcess(Carrier):
             self._nodes.remove(handle)
         for died in watchers:
             died()
+        handle.end_waits()
         if handle.host is not None:
             handle.host.abort()
             handle.host.close(0.0)
 
     def directory(self, method: str, *args: Any) -> Any:
-        """Call the directory; see `Carrier`."""
+        """Call the directory; see `Caller`."""
         if self._directory is None:
             raise NodeDied("the cluster has ended")
         return getattr(self._directory, method)(*args)
 
     def address(self) -> str:
-        """Return the address of this machine; see `Carrier`."""
+        """Return the address of this machine; see `Caller`."""
         return "127.0.0.1"
 
     def close(self) -> None:

@@ -190,7 +190,7 @@ class Link:
                     raise InvalidRequest(f"cluster {self.peer.cluster!r} has been closed in this process")
                 after = self._last
             try:
-                state, incarnation, handle = self.peer.carrier.directory("wait", self.node, after, 0.5)
+                state, incarnation, handle = self.peer.caller.directory("wait", self.node, after, 0.5)
             except NodeDied:
                 self._lose("its cluster has ended")
                 continue
@@ -217,7 +217,7 @@ class Link:
         life = self.life
         while life is not None:
             try:
-                self.take(life, self.peer.carrier.call(life.handle, "collect", life.id, life.acked, 0.0))
+                self.take(life, self.calls.by_engine(life, "collect", life.id, life.acked, 0.0))
                 return
             except NodeUnavailable:
                 time.sleep(_AGAIN)
@@ -235,7 +235,7 @@ class Link:
             return
         if life is not None:
             with contextlib.suppress(NodeDied, NodeUnavailable):
-                self.peer.carrier.call(life.handle, "bye", life.id)
+                self.peer.caller.call(life.handle, "bye", life.id)
         self._lose("this process has closed the cluster")
         for thread in threads:
             if thread is not threading.current_thread():
@@ -263,6 +263,8 @@ class Link:
             if self.life is not life:
                 return
             self.life = None
+            if life.forgotten:
+                self._last = life.incarnation - 1  # it may be opened again, under another id
             asks, self._asks = self._asks, {}
             for _, cell, _ in asks.values():
                 cell.asked = 0
@@ -465,7 +467,7 @@ class Link:
             if life is None:
                 continue
             try:
-                events = self.peer.carrier.call(life.handle, "collect", life.id, life.acked, POLL)
+                events = self.calls.by_engine(life, "collect", life.id, life.acked, POLL)
             except NodeUnavailable:
                 time.sleep(_AGAIN)
             except NodeDied:

@@ -93,6 +93,10 @@ class Nodes:
         for thread in closing:
             thread.join(max(0.1, deadline + 1.0 - time.monotonic()))
 
+    def end(self) -> None:
+        """End the processes that are left, and the directory.  Idempotent."""
+        self._carrier.close()
+
     def _end(self, handle: Any, deadline: float) -> None:
         try:
             self._carrier.call(handle, "close", max(0.0, deadline - time.monotonic()))

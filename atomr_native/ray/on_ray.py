@@ -252,7 +252,7 @@ class OnRay(Carrier):
         return handle
 
     def call(self, handle: Any, method: str, *args: Any) -> Any:
-        """Call a node; see `Carrier`."""
+        """Call a node; see `Caller`."""
         return _result(getattr(handle, method).remote(*args))
 
     def watch(self, handle: Any, died: Callable[[], object]) -> None:
@@ -286,13 +286,13 @@ class OnRay(Carrier):
                 _log.debug("a node could not be killed: %s", error)
 
     def directory(self, method: str, *args: Any) -> Any:
-        """Call the directory; see `Carrier`."""
+        """Call the directory; see `Caller`."""
         if self._directory is None or not ray.is_initialized():
             raise NodeDied("the cluster has ended")
         return _result(getattr(self._directory, method).remote(*args))
 
     def address(self) -> str:
-        """Return the address of this machine; see `Carrier`."""
+        """Return the address of this machine; see `Caller`."""
         return str(ray.util.get_node_ip_address())
 
     def close(self) -> None:

@@ -168,7 +168,7 @@ class Pairs:
             span = self._open(stamp, names, _SOURCE, ref.device)
             x = ref if ref.layout.contiguous else ref.device.copy(ref)
             self._plan(span, _SOURCE, x)
-            meet = span.relay.listen(self._peer.carrier.address()) if new else None
+            meet = span.relay.listen(self._peer.caller.address()) if new else None
             threading.Thread(
                 target=self._work, args=(span, stamp, x, new), name="atomr_native-send", daemon=True
             ).start()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..arrays.gpu_ref import GpuRef
     from ..device import Device
     from ..system import System
-    from .carrier import Carrier
+    from .carrier import Caller
     from .host import Host
 
 __all__ = ["Peer"]
@@ -43,15 +43,15 @@ class Peer:
         The cluster's name.
     name : str
         This process in errors.
-    carrier : Carrier
+    caller : Caller
     system : System
         Its own System: for timeouts and dead letters of what it sends; on a node that of the node.
     host : Host, optional
         On a node.
     """
 
-    def __init__(self, cluster: str, name: str, carrier: Carrier, system: System, host: Host | None = None) -> None:
-        self.cluster, self.name, self.carrier, self.system, self.host = cluster, name, carrier, system, host
+    def __init__(self, cluster: str, name: str, caller: Caller, system: System, host: Host | None = None) -> None:
+        self.cluster, self.name, self.caller, self.system, self.host = cluster, name, caller, system, host
         self.tree: ActorTree = system._tree()  # noqa: SLF001 - the actors of the System, which may have none yet
         self._lock = threading.RLock()
         self._links: dict[str, Link] = {}
@@ -69,7 +69,7 @@ class Peer:
 
     def refresh(self) -> None:
         """Read the names of the nodes, and their numbers of GPUs."""
-        self.nodes = {name: found[2] for name, found in self.carrier.directory("nodes").items()}
+        self.nodes = {name: found[2] for name, found in self.caller.directory("nodes").items()}
 
     def node_name(self, node: int | str) -> str:
         """Return the name of a node, given by number or name.

@@ -19,7 +19,7 @@ __all__ = ["check_outside", "is_inside", "on_ray"]
 def is_inside(peer: Peer) -> bool:
     """Whether this is a node's process, or the thread of an actor of a node in this process."""
     here: Any = current_cell()
-    return peer.host is not None and (not peer.carrier.shared or (here is not None and here.tree is peer.tree))
+    return peer.host is not None and (not peer.caller.shared or (here is not None and here.tree is peer.tree))
 
 
 def check_outside() -> None:

@@ -86,7 +86,7 @@ def settle(cluster: Cluster, device: RemoteDevice) -> None:
 
 
 def peers(cluster: Cluster) -> list[Any]:
-    carrier: Any = cluster._carrier
+    carrier: Any = cluster._peer.caller
     return [cluster._peer, *(node.host.peer for node in carrier._nodes if node.place.node != "node1")]
 
 

@@ -141,7 +141,7 @@ def test_callbacks_inside_of_a_lock_are_refused(cluster: Cluster) -> None:
     for lock, call in (
         (_peers._lock, lambda: Cluster.join(cluster.name)),
         (events._lock, lambda: events.post(cluster.stats)),
-        (cluster._carrier._lock, cluster.stats),
+        (cluster._peer.caller._lock, cluster.stats),
         (cluster._closing, cluster.close),
     ):
         with lock, pytest.raises(an.NestedCall):

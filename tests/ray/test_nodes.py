@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import pickle
 import random
 import threading
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from interrupts import Interrupter
 
 import atomr_native as an
 from atomr_native.ray import Cluster
+from atomr_native.ray.host import Host
 from atomr_native.ray.in_process import InProcess
 
 Make = Callable[..., tuple[Cluster, InProcess]]
@@ -69,6 +71,86 @@ def test_what_was_on_its_way_may_have_run_and_the_rest_has_not(clusters: Make) -
         else:
             continue
         assert error.may_have_run
+
+
+class LastWords(an.Actor):
+    """Asks an actor of another node, and once more when its own node has died; only in one process."""
+
+    dead = threading.Event()
+    answered = threading.Event()
+    answers: ClassVar[list[Any]] = []
+
+    def receive(self, other: an.ActorRef) -> None:
+        self.answers.append(other.ask("before").result(30))
+        self.answered.set()
+        assert self.dead.wait(30)
+        try:
+            self.answers.append(other.ask("after").result(30))
+        except an.NodeLost as error:
+            self.answers.append(type(error))
+        self.answered.set()
+
+
+def test_a_dead_node_sends_nothing_more(clusters: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its System is closed after its death, as far as others see it, and actors may notice that."""
+    cluster, carrier = clusters()
+    log = cluster.spawn(Log, node=0)
+    for event in (LastWords.dead, LastWords.answered):
+        event.clear()
+    LastWords.answers.clear()
+    cluster.spawn(LastWords, node=1).tell(log)
+    assert LastWords.answered.wait(30)
+    abort = Host.abort
+
+    def abort_late(host: Host) -> None:
+        LastWords.answered.clear()
+        LastWords.dead.set()
+        assert LastWords.answered.wait(30)
+        abort(host)
+
+    monkeypatch.setattr(Host, "abort", abort_late)
+    carrier.kill("node1")
+    assert LastWords.answers == [1, an.NodeLost]
+    assert log.ask("seen").result(30) == ["before"]
+
+
+def test_a_batch_that_comes_after_the_link_has_ended_is_not_run_again(clusters: Make) -> None:
+    cluster, carrier = clusters()
+    log = cluster.spawn(Log, node=1)
+    (host,) = [each.host for each in carrier._nodes if each.place.node == "node1"]
+    assert host is not None
+    batch = ("link", 1, 0, [(log.cell.key, pickle.dumps("message"), None, 0)], [])
+    assert host.deliver(*batch) == ([], [])
+    assert host.deliver(*batch) == ([], [])
+    host.bye("link")
+    assert host.deliver(*batch) is None
+    assert host.collect("link", 0, 30.0) is None
+    assert host.control("link", 2, pickle.dumps(("find", ("/x",))), None) is None
+    assert log.ask("seen").result(30) == ["message"]
+
+
+def test_a_process_that_was_not_heard_for_long_begins_anew(clusters: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if its node had been lost: what was on its way may have run, arrays are gone, and actors are there."""
+    cluster, carrier = clusters()
+    ref = cluster.spawn(Gate, node=1)
+    array = cluster.device("node1/host").put([1.0])
+    Gate.opened.clear()
+    Gate.entered.clear()
+    answer = ref.ask("before")
+    assert Gate.entered.wait(30)
+    (host,) = [each.host for each in carrier._nodes if each.place.node == "node1"]
+    assert host is not None
+    monkeypatch.setattr("atomr_native.ray.host._SILENCE", -1.0)
+    host.session("of another process")
+    monkeypatch.undo()
+    with pytest.raises(an.NodeLost) as found:
+        answer.result(30)
+    assert found.value.may_have_run
+    Gate.opened.set()
+    assert ref.ask("after").result(30) == ["before", "after"]  # the same instance
+    with pytest.raises(an.GpuRefStale):
+        array.numpy()
+    assert cluster.device("node1/host").put([2.0]).numpy().tolist() == [2.0]
 
 
 def test_a_spent_budget_loses_the_node_and_only_it(clusters: Make) -> None:
