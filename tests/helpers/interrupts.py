@@ -8,6 +8,7 @@ import itertools
 import random
 import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Coroutine, Iterator
 from types import FrameType, TracebackType
@@ -156,6 +157,7 @@ class Calls:
         self.called: list[object] = []
         self._pipeline = an.Pipeline([self.echo], in_flight=2)
         self._loops: list[asyncio.AbstractEventLoop] = []
+        self._ending = threading.Lock()
         self.makes = {
             name: getattr(self, name) for name in dir(type(self)) if not name.startswith("_") and name != "check"
         }
@@ -261,9 +263,11 @@ class Calls:
 
     @guard.shielded
     def _end_loop(self, loop: Any) -> None:
-        loop._thread_id = None  # `run_until_complete` may have been interrupted before it did that
-        loop.close()
-        self._loops.remove(loop)
+        with self._ending:  # it may still run for a call that was interrupted
+            if loop in self._loops:
+                loop._thread_id = None  # `run_until_complete` may have been interrupted before it did that
+                loop.close()
+                self._loops.remove(loop)
 
     def spawn(self) -> object:
         actor = self.system.spawn(_Echo)
