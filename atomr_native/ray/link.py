@@ -139,7 +139,7 @@ class Link:
                 time.sleep(_AGAIN)
             except NodeDied:
                 self.down(life)
-                raise self._lost_error(True) from None
+                raise self._lost_error(True, life=life) from None
         value = unpack(data, self.peer)
         if not good:
             raise value
@@ -173,7 +173,7 @@ class Link:
             _log.debug("the way to %s is not known yet", self.node)
         except NodeDied:
             self.down(life)
-            raise self._lost_error(True) from None
+            raise self._lost_error(True, life=life) from None
         return None
 
     def connect(self, timeout: float | None = None) -> Life:
@@ -274,9 +274,9 @@ class Link:
         if life.way is not None:
             self.peer.moves.forget(life.way)
         for answer, _, _ in asks.values():
-            answer.fail(self._lost_error(True))
+            answer.fail(self._lost_error(True, life=life))
         for cell in gone:
-            cell.ends(self._lost_error(False))
+            cell.ends(self._lost_error(False, life=life))
 
     def _lose(self, why: str) -> None:
         with self.lock:
@@ -300,13 +300,15 @@ class Link:
         for device in devices:
             device.ended(self.lost)
 
-    def _lost_error(self, may_have_run: bool, why: str = "") -> NodeLost:
+    def _lost_error(self, may_have_run: bool, why: str = "", *, life: Life | None = None) -> NodeLost:
         if self.lost is not None:
             return NodeLost(str(self.lost), self.node, may_have_run)
+        forgotten = life is not None and life.forgotten
+        text = f"{self.node} {'did not hear this process for long, and forgot it' if forgotten else 'was lost'}"
         if may_have_run:
-            text = f"{self.node} was lost while it had this message, which may have run or not"
-        else:
-            text = f"{self.node} was lost{': ' + why if why else ''}"
+            text += " while it had this message, which may have run or not"
+        elif why:
+            text += f": {why}"
         return NodeLost(text, self.node, may_have_run)
 
     # ---- the threads
@@ -387,7 +389,7 @@ class Link:
             except NodeDied:
                 for cell, envelope in batch:
                     if envelope.answer is None:
-                        cell.give_up(envelope, self._lost_error(True))
+                        cell.give_up(envelope, self._lost_error(True, life=life))
                 self.down(life)
                 self._keep(posts)
                 return

@@ -143,7 +143,7 @@ def test_a_process_that_was_not_heard_for_long_begins_anew(clusters: Make, monke
     monkeypatch.setattr("atomr_native.ray.host._SILENCE", -1.0)
     host.session("of another process")
     monkeypatch.undo()
-    with pytest.raises(an.NodeLost) as found:
+    with pytest.raises(an.NodeLost, match="node1 did not hear this process for long, and forgot it while") as found:
         answer.result(30)
     assert found.value.may_have_run
     Gate.opened.set()
