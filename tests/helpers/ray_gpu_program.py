@@ -19,6 +19,7 @@ import numpy as np
 import ray
 from cluster_actors import Collective, seeded_array
 from ray_program import FOREVER, answered, refused
+from ray_start import patiently
 
 import atomr_native as an
 from atomr_native.ray import Cluster, use_device
@@ -192,14 +193,8 @@ def main() -> int:
         if fake
         else (check_gpus, check_transfers, check_times, check_communicator, check_apart)
     )
-    ray.init(
-        address="local",
-        num_cpus=8,
-        num_gpus=2,
-        include_dashboard=False,
-        log_to_driver=False,
-        object_store_memory=500 << 20,
-    )
+    options = {"include_dashboard": False, "log_to_driver": False, "object_store_memory": 500 << 20}
+    patiently(lambda: ray.init(address="local", num_cpus=8, num_gpus=2, **options))
     try:
         with Cluster(nodes=2, gpus=1, options={"standby": "off"}, supervision=FOREVER) as cluster:
             actors = [cluster.spawn(OnGpu, node=node) for node in range(2)]

@@ -19,6 +19,7 @@ from cluster_actors import Arrays, Collective, DeviceWatcher, Log, Trains, Watch
 from processes import assert_dead
 from ray.cluster_utils import Cluster as Machines
 from ray_chaos import Process, answered, check_chaos
+from ray_start import patiently
 
 import atomr_native as an
 from atomr_native.ray import Cluster, ClusterPool, RemoteRef, on_ray, transport, use_device
@@ -225,9 +226,9 @@ def check_bad_input(cluster: Cluster) -> None:
 
 
 def main() -> None:
-    machines = Machines(initialize_head=True, head_node_args={"num_cpus": 2, "object_store_memory": 150 << 20})
-    for _ in range(3):  # one more than the cluster has nodes
-        machines.add_node(num_cpus=2, object_store_memory=150 << 20)
+    machines = Machines()
+    for _ in range(4):  # the first is the head; one more than the cluster has nodes
+        patiently(lambda: machines.add_node(num_cpus=2, object_store_memory=150 << 20))
     ray.init(address=machines.address, log_to_driver=False)
     options = {"standby": "off", "within": 0.0}  # without a limit of restarts
     try:

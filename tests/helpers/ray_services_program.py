@@ -12,6 +12,7 @@ import ray.train
 from cluster_actors import Collective
 from ray import serve
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+from ray_start import patiently
 
 import atomr_native as an
 from atomr_native.ray import Cluster
@@ -78,7 +79,8 @@ def check_serve(cluster: Cluster, weights: an.ActorRef) -> None:
 
 
 def main() -> None:
-    ray.init(address="local", num_cpus=8, include_dashboard=False, log_to_driver=False, object_store_memory=200 << 20)
+    options = {"include_dashboard": False, "log_to_driver": False, "object_store_memory": 200 << 20}
+    patiently(lambda: ray.init(address="local", num_cpus=8, **options))
     try:
         with Cluster(nodes=2, options={"standby": "off"}) as cluster:
             weights = cluster.spawn(Weights, node=1)

@@ -1,0 +1,25 @@
+"""Starts of Ray on a busy machine: it gives up after 30 s, a limit that cannot be set."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TypeVar
+
+__all__ = ["patiently"]
+
+_T = TypeVar("_T")
+_MOST = 5
+_GAVE_UP = "timed out during startup"
+
+
+def patiently(start: Callable[[], _T]) -> _T:
+    """Start a node of Ray; once more where Ray has given up."""
+    for _ in range(_MOST - 1):
+        try:
+            return start()
+        except Exception as error:
+            if _GAVE_UP not in str(error):
+                raise
+            print(error, file=sys.stderr)  # noqa: T201
+    return start()
