@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+enum { KEPT = 16 }; /* turns for which page tables are kept */
+
 reservation *fake_reservations;
 mapping *fake_mappings;
 unsigned fake_working;
@@ -21,9 +23,16 @@ void fake_begin_work(void) {
         for (const mapping *m = fake_mappings; m; m = m->next) protect(m, true);
 }
 
+/* To protect memory takes as long as it has entries in the page table, so those that are not used are dropped at times.
+ * The contents stay in the memfd. */
 void fake_end_work(void) {
-    if (--fake_working == 0 && options.protect)
-        for (const mapping *m = fake_mappings; m; m = m->next) protect(m, false);
+    static unsigned turns;
+    if (--fake_working || !options.protect) return;
+    const bool drops = ++turns % KEPT == 0;
+    for (const mapping *m = fake_mappings; m; m = m->next) {
+        if (drops) madvise(m->base, m->size, MADV_DONTNEED);
+        protect(m, false);
+    }
 }
 
 fake_place fake_where(CUdeviceptr at, size_t n, CUdevice device) {
