@@ -13,7 +13,7 @@ _MOST = 5
 
 
 def patiently(start: Callable[[], _T]) -> _T:
-    """Start a node of Ray; once more where Ray has given up."""
+    """Start a node of Ray; again where Ray has given up, five times at most."""
     for _ in range(_MOST - 1):
         try:
             return start()

@@ -23,8 +23,8 @@ void fake_begin_work(void) {
         for (const mapping *m = fake_mappings; m; m = m->next) protect(m, true);
 }
 
-/* To protect memory takes as long as it has entries in the page table, so those that are not used are dropped at times.
- * The contents stay in the memfd. */
+/* To protect memory takes as long as it has entries in the page table, so all are dropped at times: those of memory in
+ * use come back. The contents stay in the memfd. */
 void fake_end_work(void) {
     static unsigned turns;
     if (--fake_working || !options.protect) return;
